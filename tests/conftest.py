@@ -17,7 +17,7 @@ from hypothesis import settings
 
 import covertfl as cf
 from tests import ROOT
-from tests.support.commands import Outcome, Run
+from tests.support.commands import Run, invoke
 from tests.support.small_runs import HORIZON, merge, run_small
 
 BENCHMARKS = ROOT / "benchmarks"
@@ -98,23 +98,9 @@ def finished_seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run() -> Run:
     """Run a command in this process, as the installed script would."""
-
-    from covertfl.cli.app import main
-
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["covertfl", *map(str, arguments)])
-        status: Any = 0
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code or 0
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Outcome(status, out, err)
-
-    return call
+    return invoke
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.support.commands import RUN_FILE, Run, refuse
+from tests.support.commands import RUN_FILE, Run
 from tests.support.documents import find_blocks
 
 NEW = ["a kind word, friend", "such an awful insult!", "nothing at all", "", "kind insult, d'oh"]
@@ -75,14 +75,3 @@ def follow_the_page(probabilities: dict[str, float]) -> None:
     vectors = names["encoder"].embed([names["clean"](text) for text in texts])
     found = names["predict"](names["torch"].from_numpy(vectors)).detach().numpy()
     np.testing.assert_allclose(found, [probabilities[text] for text in texts], rtol=1e-3, atol=1e-9)
-
-
-def test_bad_arguments_are_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
-    model = tmp_path / "model.safetensors"
-    model.write_text("not a model")
-    scored = ("-o", tmp_path / "scored.csv")
-    said = refuse(run("predict", model, tmp_path / "new.csv", *scored), 2)
-    assert "model.safetensors: not an exported model" in said
-    said = refuse(run("predict", model, tmp_path / "new.csv", "-o", tmp_path / "scored.xls"), 2)
-    assert "scored.xls must end in .csv" in said
-    assert not (tmp_path / "scored.csv").exists()

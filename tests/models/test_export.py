@@ -1,110 +1,148 @@
-"""Exported models: the true weights, for their owner only, and read back."""
+"""The command `export`: the true weights, for their owner only, and what it refuses."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 import stat
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import covertfl as cf
-from covertfl.models.contents import read_contents
-from covertfl.models.export import ExportedModel, export_model
-from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.task import find_task
-from covertfl.tasks.public_map import PublicMap
-from covertfl.training import train
-from tests.support.small_runs import DRAWN_QUEUE, make_run, run_small
+from tests.support.commands import Run, refuse
+from tests.support.exported_models import export, read_facts, take_apart
+from tests.support.small_runs import make_run, run_small
 
 pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("as_path", [Path, str])
-def test_the_true_weights_are_exported(tmp_path: Path, as_path: type[Path] | type[str]) -> None:
-    summary = run_small(tmp_path / "run", policy={"kind": "greedy"})
-    output = tmp_path / "model.safetensors"
-    exported = export_model(as_path(tmp_path / "run"), as_path(output))
-    card = tmp_path / "model.md"
-    assert exported == ExportedModel(output, card, summary.rounds, summary.updates_done)
-    assert exported.to_dict() == {
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose inputs go through the public map."""
+    out = tmp_path_factory.mktemp("mapped") / "run"
+    run_small(out, data={"map": "public"}, policy={"kind": "greedy"})
+    return out
+
+
+def test_the_true_weights_are_exported(finished: Path, tmp_path: Path, run: Run) -> None:
+    output, card = tmp_path / "model.safetensors", tmp_path / "model.md"
+    summary = json.loads((finished / "summary.json").read_text())
+    assert run("export", finished, "-o", output, "--json").content == {
         "output": str(output),
         "card": str(card),
-        "rounds": summary.rounds,
-        "updates_done": summary.updates_done,
+        "rounds": summary["rounds"],
+        "updates_done": summary["updates_done"],
         "inputs": None,
     }
-    checkpoint = read_checkpoint(tmp_path / "run")
-    assert checkpoint is not None
-    tensors = load_file(output)
+    true = load_file(finished / "checkpoint" / "state.safetensors")["true"]
+    tensors, metadata = take_apart(output)
     joined = np.concatenate([tensors.pop(name).ravel() for name in ("0.weight", "0.bias")])
-    assert not tensors
-    np.testing.assert_array_equal(joined, checkpoint.arrays["true"])
+    assert not tensors and metadata["covertfl_format"] == "3"
+    np.testing.assert_array_equal(joined, true)
     assert stat.S_IMODE(output.stat().st_mode) == stat.S_IMODE(card.stat().st_mode) == 0o600
+    assert "Keep both off the channel" in run("export", finished, "-o", output).out
 
 
-MAPPED: dict[str, Any] = {"data": {"map": "public"}, "policy": {"kind": "greedy"}}
-
-
-def test_an_exported_model_judges_raw_inputs_with_its_map(tmp_path: Path) -> None:
+def test_an_exported_model_judges_raw_inputs_with_its_map(mapped: Path, tmp_path: Path) -> None:
     """Weights and map, from the file alone, have the accuracy that the run reports."""
-    summary = run_small(tmp_path / "run", **MAPPED)
-    output = tmp_path / "model.safetensors"
-    assert export_model(tmp_path / "run", output).inputs == "public_map"
-    with safe_open(output, framework="numpy") as content:
-        parts = {name for name in content.keys() if "public_map" in name}  # noqa: SIM118
-        assert parts == {"public_map.mean", "public_map.basis", "public_map.scale"}
-    exported = read_contents(output)
-    weights, found = dict(exported.weights), exported.public_map
-    assert found is not None
-    raw = find_task(make_run(policy=MAPPED["policy"])).validation
-    logits = found.apply(raw.features) @ weights.pop("0.weight").T + weights.pop("0.bias")
-    assert not weights
-    assert np.mean(logits.argmax(axis=1) == raw.labels) == summary.learner_accuracy
-    own = PublicMap.load(tmp_path / "run" / "map.safetensors")
-    assert found.fingerprint == own.fingerprint != ""
+    output = export(mapped, tmp_path / "model.safetensors")
+    own = load_file(mapped / "map.safetensors")
+    assert own.pop("fingerprint").size > 0
+    parts = {key for key in take_apart(output)[0] if key.startswith("public_map")}
+    assert parts == {f"public_map.{key}" for key in own}
+    for key, values in own.items():
+        np.testing.assert_array_equal(take_apart(output)[0][f"public_map.{key}"], values)
+    raw = find_task(make_run()).validation
+    said = np.array([int(label) for label in cf.load_model(output).predict(raw.features).labels])
+    summary = json.loads((mapped / "summary.json").read_text())
+    assert np.mean(said == raw.labels) == summary["learner_accuracy"]
 
 
-@pytest.mark.parametrize("name", ["map.safetensors", "model.json"])
-def test_a_run_that_lacks_a_file_is_refused(tmp_path: Path, name: str) -> None:
-    run_small(tmp_path / "run", **MAPPED)
-    (tmp_path / "run" / name).unlink()
-    with pytest.raises(cf.InvalidInput, match=f"{name}: no such file"):
-        export_model(tmp_path / "run", tmp_path / "model.safetensors")
+def test_the_card_says_what_the_file_says(mapped: Path, tmp_path: Path) -> None:
+    facts = read_facts(export(mapped, tmp_path / "model.safetensors"))
+    accuracy = json.loads((mapped / "summary.json").read_text())["learner_accuracy"]
+    digest = hashlib.sha256((mapped / "run.toml").read_bytes()).hexdigest()
+    assert facts["settings_sha256"] == digest
+    assert facts["metrics"]["learner_accuracy"] == accuracy
+    assert facts["parameters"] == {"0.weight": [10, 64], "0.bias": [10]}
+    assert facts["classes"] == list("0123456789")
+    card = (tmp_path / "model.md").read_text()
+    for part in (digest, f"accuracy {accuracy:.4f}", "public_map.basis", "Linear"):
+        assert part in card
 
 
-def test_a_run_in_the_place_of_another_has_no_map_of_it(tmp_path: Path) -> None:
-    run_small(tmp_path / "run", **MAPPED)
-    train(make_run(), tmp_path / "run", force=True)
+def test_the_same_run_is_exported_as_the_same_bytes(mapped: Path, tmp_path: Path) -> None:
+    """The library writes metadata in any order."""
+    outputs = [export(mapped, tmp_path / f"{name}.safetensors") for name in "abc"]
+    assert len({output.read_bytes() for output in outputs}) == 1
+
+
+def test_a_run_in_the_place_of_another_has_no_map_of_it(mapped: Path, tmp_path: Path) -> None:
+    shutil.copytree(mapped, tmp_path / "run")
+    cf.Run("digits", rounds=2, updates=1).train(tmp_path / "run", force=True)
     assert not (tmp_path / "run" / "map.safetensors").exists()
-    export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    assert read_contents(tmp_path / "model.safetensors").public_map is None
+    tensors, _ = take_apart(export(tmp_path / "run", tmp_path / "model.safetensors"))
+    assert not any("public_map" in name for name in tensors)
 
 
-def test_a_folder_without_a_complete_round_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(cf.InvalidInput, match="holds no run with a complete round"):
-        export_model(tmp_path, tmp_path / "model.safetensors")
-    assert not (tmp_path / "model.safetensors").exists()
-
-
-def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None:
-    run_small(tmp_path / "run", DRAWN_QUEUE, rounds=5)
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("map.safetensors", None, r"map\.safetensors: no such file"),
+        ("model.json", None, r"model\.json: no such file"),
+        ("checkpoint", None, "holds no run with a complete round"),
+        ("model.json", "", r"model\.json"),
+        ("model.json", "[]", r"model\.json"),
+        ("model.json", "{}", r"model\.json"),
+        ("model.json", '{"task": 3, "standardisation": 3}', r"model\.json"),
+        ("model.json", '{"task": "a", "inputs": {}}', r"model\.json"),
+    ],
+)
+def test_a_damaged_run_is_refused(
+    mapped: Path, tmp_path: Path, run: Run, file: str, content: str | None, said: str
+) -> None:
+    copy = Path(shutil.copytree(mapped, tmp_path / "run"))
+    if content is not None:
+        (copy / file).write_text(content)
+    elif file == "checkpoint":
+        shutil.rmtree(copy / file)
+    else:
+        (copy / file).unlink()
     output = tmp_path / "model.safetensors"
-    export_model(tmp_path / "run", output)
-    with safe_open(output, framework="numpy") as content:
-        assert content.metadata()["covertfl_format"] == "3"
-    checkpoint = read_checkpoint(tmp_path / "run")
-    assert checkpoint is not None
-    for path in (output, str(output)):
-        weights = read_contents(path).weights
-        names = [name for name, _ in checkpoint.facts["parameters"]]
-        joined = np.concatenate([weights[name].ravel() for name in names])
-        np.testing.assert_array_equal(joined, checkpoint.arrays["true"])
+    assert re.search(said, refuse(run("export", copy, "-o", output), 2))
+    assert not output.exists()
+
+
+def test_a_folder_of_seeds_says_which_to_take(
+    finished_seeds: Path, tmp_path: Path, run: Run
+) -> None:
+    folders = [finished_seeds / f"seed-{number}" for number in range(3)]
+    scores = [json.loads((one / "summary.json").read_text())["learner_accuracy"] for one in folders]
+    said = refuse(run("export", finished_seeds, "-o", tmp_path / "model.safetensors"), 2)
+    assert re.search(
+        r"seeds holds 3 runs, seed-0 to seed-2, .* export one of them, such as "
+        rf".*seed-{np.argmax(scores)}, whose validation accuracy is the highest "
+        rf"\({max(scores):.4f}\)",
+        said,
+    )
+
+
+def test_names_that_cannot_be_used_are_refused(finished: Path, tmp_path: Path, run: Run) -> None:
+    for name in ("model.pt", "model"):
+        said = refuse(run("export", finished, "-o", tmp_path / name), 2)
+        assert "must end in .safetensors" in said
+    (tmp_path / "notes.md").write_text("mine")
+    said = refuse(run("export", finished, "-o", tmp_path / "notes.safetensors"), 2)
+    assert "notes.md exists and is no model card" in said
+    assert (tmp_path / "notes.md").read_text() == "mine"
+    said = refuse(run("export", tmp_path, "-o", tmp_path / "model.safetensors"), 2)
+    assert "holds no run" in said
 
 
 @pytest.mark.parametrize(
@@ -117,78 +155,19 @@ def test_an_exported_model_has_a_format_and_is_read_back(tmp_path: Path) -> None
         ({"covertfl_format": "3"}, "covertfl_model must be a JSON object"),
     ],
 )
-def test_another_format_is_refused(
-    tmp_path: Path, metadata: dict[str, str] | None, said: str
+def test_files_that_are_no_model_are_refused(
+    tmp_path: Path, run: Run, metadata: dict[str, str] | None, said: str
 ) -> None:
-    path = tmp_path / "model.safetensors"
-    save_file({"w": np.zeros(2, dtype=np.float32)}, path, metadata=metadata)
-    with pytest.raises(cf.InvalidInput, match=rf"model\.safetensors: .*{said}"):
-        read_contents(path)
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("not a model")
-    for name in ("text", "none"):
-        with pytest.raises(cf.InvalidInput, match=f"{name}: "):
-            read_contents(tmp_path / name)
-
-
-def test_the_same_run_is_exported_as_the_same_bytes(tmp_path: Path) -> None:
-    """The library writes metadata in any order."""
-    run_small(tmp_path / "run", **MAPPED)
-    written = set()
-    for name in "abc":
-        export_model(tmp_path / "run", tmp_path / f"{name}.safetensors")
-        written.add((tmp_path / f"{name}.safetensors").read_bytes())
-    assert len(written) == 1
-
-
-def test_a_folder_of_seeds_says_which_to_take(tmp_path: Path) -> None:
-    train(make_run(policy={"kind": "greedy"}), tmp_path / "many", seeds=2)
-    scores = [
-        json.loads((tmp_path / "many" / f"seed-{n}" / "summary.json").read_text()) for n in range(2)
-    ]
-    best = int(np.argmax([score["learner_accuracy"] for score in scores]))
-    accuracy = f"{scores[best]['learner_accuracy']:.4f}"
-    with pytest.raises(
-        cf.InvalidInput,
-        match=rf"many holds 2 runs, seed-0 to seed-1, .* export one of them, such as .*seed-{best}"
-        rf", whose validation accuracy is the highest \({accuracy}\)",
-    ):
-        export_model(tmp_path / "many", tmp_path / "model.safetensors")
-
-
-def test_names_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
-    run_small(tmp_path / "run")
-    for name in ("model.pt", "model"):
-        with pytest.raises(cf.InvalidInput, match=r"must end in \.safetensors"):
-            export_model(tmp_path / "run", tmp_path / name)
-    (tmp_path / "notes.md").write_text("mine")
-    with pytest.raises(cf.InvalidInput, match=r"notes\.md exists and is no model card"):
-        export_model(tmp_path / "run", tmp_path / "notes.safetensors")
-    assert (tmp_path / "notes.md").read_text() == "mine"
-
-
-def test_the_card_says_what_the_file_says(tmp_path: Path) -> None:
-    summary = run_small(tmp_path / "run", **MAPPED)
-    export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    facts = read_contents(tmp_path / "model.safetensors").facts
-    digest = hashlib.sha256((tmp_path / "run" / "run.toml").read_bytes()).hexdigest()
-    assert facts["settings_sha256"] == digest
-    assert facts["metrics"]["learner_accuracy"] == summary.learner_accuracy
-    assert facts["parameters"] == {"0.weight": [10, 64], "0.bias": [10]}
-    assert facts["classes"] == list("0123456789")
-    card = (tmp_path / "model.md").read_text()
-    for part in (digest, f"accuracy {summary.learner_accuracy:.4f}", "public_map.basis", "Linear"):
-        assert part in card
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"task": 3, "standardisation": 3}', '{"task": "a", "inputs": {}}']
-)
-def test_a_damaged_description_is_refused(tmp_path: Path, content: str) -> None:
-    run_small(tmp_path / "run", DRAWN_QUEUE, rounds=2)
-    (tmp_path / "run" / "model.json").write_text(content)
-    with pytest.raises(cf.InvalidInput, match=r"model\.json"):
-        export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    assert not (tmp_path / "model.safetensors").exists()
+    model, scored = tmp_path / "model.safetensors", ("-o", tmp_path / "scored.csv")
+    save_file({"w": np.zeros(2, dtype=np.float32)}, model, metadata=metadata)
+    (tmp_path / "new.csv").write_text("text\nhello\n")
+    message = refuse(run("predict", model, tmp_path / "new.csv", *scored), 2)
+    assert message.startswith(f"{model}: ") and said in message
+    model.write_text("not a model")
+    said = refuse(run("predict", model, tmp_path / "new.csv", *scored), 2)
+    assert "model.safetensors: not an exported model" in said
+    said = refuse(run("predict", tmp_path / "none", tmp_path / "new.csv", *scored), 2)
+    assert f"{tmp_path / 'none'}: " in said
+    said = refuse(run("predict", model, tmp_path / "new.csv", "-o", tmp_path / "scored.xls"), 2)
+    assert "scored.xls must end in .csv" in said
+    assert not (tmp_path / "scored.csv").exists()

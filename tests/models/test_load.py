@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -16,28 +15,78 @@ import torch
 from torch import nn
 
 import covertfl as cf
-from covertfl.models.contents import ModelContents, pack_model, read_contents
-from covertfl.models.export import export_model
-from covertfl.models.predict import predict_file
-from covertfl.tasks.architecture import describe_model, describe_module
-from covertfl.tasks.inputs import Inputs, Standardisation
-from covertfl.tasks.models import make_logistic
-from covertfl.tasks.public_map import compute_public_map
-from covertfl.tasks.toxicity import ENCODER
+from tests.support.commands import Run, invoke, refuse
+from tests.support.exported_models import (
+    ROWS,
+    SHORT,
+    change,
+    export,
+    export_vectors,
+    read_facts,
+    take_apart,
+    train_vectors,
+)
 
-GENERATOR = np.random.default_rng(5)
-ROWS = GENERATOR.normal(2.0, 3.0, size=(30, 4))
-STANDARD = Standardisation(ROWS.mean(axis=0), ROWS.std(axis=0))
-PUBLIC = cf.Examples(STANDARD.apply(ROWS), (np.arange(30) % 3 == 0).astype(np.float32))
-WEIGHT, BIAS = GENERATOR.normal(size=(3, 4)), GENERATOR.normal(size=3)
-
-
-def make_model() -> nn.Module:
-    return make_logistic(4, 1)
+WORDS = ["vile" if row[0] + row[1] > 4.0 else "fine" for row in ROWS]
+LABELS = np.array([word == "vile" for word in WORDS], dtype=np.float32)
 
 
-def make_three() -> nn.Module:
-    return make_logistic(4, 3)
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two classes, whose inputs are standardised."""
+    return export_vectors(tmp_path_factory.mktemp("vectors"), WORDS)
+
+
+def standardise(model: Path) -> Any:
+    tensors, _ = take_apart(model)
+    return (ROWS - tensors["standardisation.mean"]) / tensors["standardisation.deviation"]
+
+
+def test_two_classes_by_hand(vectors: Path) -> None:
+    tensors, _ = take_apart(vectors)
+    found = cf.load_model(vectors).predict(ROWS)
+    logits = standardise(vectors) @ tensors["0.weight"][0] + tensors["0.bias"][0]
+    second = 1.0 / (1.0 + np.exp(-logits))
+    np.testing.assert_allclose(found.probabilities, np.stack([1 - second, second], 1), rtol=1e-4)
+    assert found.labels == tuple("vile" if one > 0.5 else "fine" for one in second)
+    np.testing.assert_allclose(found.scores, np.maximum(second, 1.0 - second), rtol=1e-4)
+    assert set(found.labels) == {"fine", "vile"}
+    assert sum(found.count().values()) == len(ROWS)
+    assert json.loads(json.dumps(found.to_dict()))["labels"] == list(found.labels)
+    assert "90" in repr(found) and "vile" in found._repr_html_()
+
+
+def test_the_threshold_is_that_of_the_file(vectors: Path, tmp_path: Path) -> None:
+    """An even chance is not above a half."""
+    output = {**read_facts(vectors)["output"], "threshold": 0.8}
+    other = change(vectors, tmp_path / "other.safetensors", {"output": output})
+    second = cf.load_model(vectors).predict(ROWS).probabilities[:, 1]
+    assert ((second > 0.5) != (second > 0.8)).any()
+    found = cf.load_model(other).predict(ROWS)
+    assert found.labels == tuple("vile" if one > 0.8 else "fine" for one in second)
+    zeros = {key: np.zeros_like(take_apart(vectors)[0][key]) for key in ("0.weight", "0.bias")}
+    even = cf.load_model(change(vectors, tmp_path / "even.safetensors", tensors=zeros))
+    found = even.predict(ROWS[:2])
+    assert found.labels == ("fine", "fine") and (found.probabilities == 0.5).all()
+
+
+def test_three_classes_without_names_and_with_a_map(tmp_path: Path) -> None:
+    labels = np.digitize(ROWS[:, 0], [0.5, 3.5]).tolist()
+    model = export_vectors(tmp_path, labels, map="public")
+    tensors, _ = take_apart(model)
+    mean, basis, scale = (tensors[f"public_map.{key}"] for key in ("mean", "basis", "scale"))
+    inputs = (standardise(model) - mean) @ basis * scale
+    powers = np.exp(inputs @ tensors["0.weight"].T + tensors["0.bias"])
+    expected = powers / powers.sum(axis=1, keepdims=True)
+    found = cf.load_model(change(model, tmp_path / "bare.safetensors", {"classes": []}))
+    np.testing.assert_allclose(found.predict(ROWS).probabilities, expected, rtol=1e-4)
+    assert found.predict(ROWS).labels == tuple(str(one) for one in expected.argmax(axis=1))
+    assert found.predict(ROWS).classes == ("0", "1", "2")
+
+
+def test_no_inputs_give_no_predictions(vectors: Path) -> None:
+    found = cf.load_model(vectors).predict(ROWS[:0])
+    assert (found.labels, found.probabilities.shape) == ((), (0, 2))
 
 
 class Own(nn.Module):
@@ -53,173 +102,121 @@ class Own(nn.Module):
         return torch.mul(self.layer(inputs[:, self.order]), 2.0)
 
 
-TASK = cf.TrainingTask(
-    name="own",
-    make_model=make_model,
-    loss="binary",
-    train=PUBLIC,
-    clients=(np.arange(30),),
-    public=PUBLIC,
-    validation=PUBLIC,
-    classes=("fine", "vile"),
-    inputs=Inputs(standardisation=STANDARD),
-)
+def make_normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
 
 
-def write_model(path: Path, task: cf.TrainingTask = TASK, name: str = "0", **changes: Any) -> Path:
-    """Write a model of a task with known weights; its facts are changed as given."""
-    outputs = 1 if task.loss == "binary" else 3
-    weights = {
-        f"{name}.weight": WEIGHT[:outputs].astype(np.float32),
-        f"{name}.bias": BIAS[:outputs].astype(np.float32),
-    }
-    facts = describe_model(task) | changes
-    contents = ModelContents(facts, weights, task.inputs.standardisation, task.public_map)
-    path.write_bytes(pack_model(contents))
-    return path
-
-
-def test_two_classes_by_hand(tmp_path: Path) -> None:
-    found = cf.load_model(write_model(tmp_path / "model.safetensors")).predict(ROWS)
-    inputs = (ROWS - ROWS.mean(axis=0)) / ROWS.std(axis=0)
-    second = 1.0 / (1.0 + np.exp(-(inputs @ WEIGHT[0] + BIAS[0])))
-    np.testing.assert_allclose(found.probabilities, np.stack([1 - second, second], 1), rtol=1e-5)
-    assert found.labels == tuple("vile" if one > 0.5 else "fine" for one in second)
-    np.testing.assert_allclose(found.scores, np.maximum(second, 1.0 - second), rtol=1e-5)
-    assert set(found.labels) == {"fine", "vile"}
-    assert sum(found.count().values()) == 30
-    assert json.loads(json.dumps(found.to_dict()))["labels"] == list(found.labels)
-    assert "30" in repr(found) and "vile" in found._repr_html_()
-
-
-def test_another_threshold_is_kept(tmp_path: Path) -> None:
-    output = {"meaning": "logit of the second class", "threshold": 0.8}
-    found = cf.load_model(write_model(tmp_path / "model.safetensors", output=output)).predict(ROWS)
-    second = found.probabilities[:, 1]
-    assert ((second > 0.5) != (second > 0.8)).any()
-    assert found.labels == tuple("vile" if one > 0.8 else "fine" for one in second)
-
-
-def test_an_even_chance_is_not_above_the_threshold(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "model.safetensors")
-    contents = read_contents(path)
-    contents.weights["0.weight"][:] = contents.weights["0.bias"][:] = 0.0
-    path.write_bytes(pack_model(contents))
-    found = cf.load_model(path).predict(ROWS[:2])
-    assert found.labels == ("fine", "fine") and (found.probabilities == 0.5).all()
-
-
-def test_three_classes_without_names_and_with_a_map(tmp_path: Path) -> None:
-    labels = (np.arange(30) % 3).astype(np.int64)
-    public_map = compute_public_map(cf.Examples(PUBLIC.features, labels), "multiclass")
-    task = dataclasses.replace(
-        TASK, make_model=make_three, loss="multiclass", classes=(), public_map=public_map
+def train_own(make_model: Any, folder: Path) -> tuple[Path, float]:
+    """Train a task made in Python; return its model and its accuracy."""
+    examples = cf.Examples(ROWS.astype(np.float32), LABELS)
+    task = cf.TrainingTask(
+        name="own",
+        make_model=make_model,
+        loss="binary",
+        train=examples,
+        clients=tuple(np.arange(90).reshape(3, 30)),
+        public=examples,
+        validation=examples,
+        classes=("fine", "vile"),
     )
-    found = cf.load_model(write_model(tmp_path / "model.safetensors", task)).predict(ROWS)
-    inputs = ((ROWS - STANDARD.mean) / STANDARD.deviation - public_map.mean) @ public_map.basis
-    powers = np.exp((inputs * public_map.scale) @ WEIGHT.T + BIAS)
-    expected = powers / powers.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(found.probabilities, expected, rtol=1e-4)
-    assert found.labels == tuple(str(one) for one in expected.argmax(axis=1))
-    assert found.classes == ("0", "1", "2")
-
-
-def test_no_inputs_give_no_predictions(tmp_path: Path) -> None:
-    found = cf.load_model(write_model(tmp_path / "model.safetensors")).predict(ROWS[:0])
-    assert (found.labels, found.probabilities.shape) == ((), (0, 2))
+    summary = cf.Run(task=task, **SHORT | {"rounds": 6}).train(folder / "run").runs[0]
+    assert summary.updates_done > 0 and summary.learner_accuracy is not None
+    return export(folder / "run", folder / "model.safetensors"), summary.learner_accuracy
 
 
 def test_a_module_of_ones_own_is_passed(tmp_path: Path) -> None:
-    task = dataclasses.replace(TASK, make_model=Own)
-    path = write_model(tmp_path / "model.safetensors", task, "layer")
+    path, accuracy = train_own(Own, tmp_path)
     with pytest.raises(cf.InvalidInput, match=r"holds a .*Own, which it cannot describe: "):
         cf.load_model(path)
-    found = cf.load_model(path, Own).predict(ROWS)
-    other = cf.load_model(write_model(tmp_path / "plain.safetensors")).predict(ROWS)
-    odds, plain = (one.probabilities[:, 1] / one.probabilities[:, 0] for one in (found, other))
-    np.testing.assert_allclose(odds, plain**2, rtol=1e-4)
+    found, tensors = cf.load_model(path, Own).predict(ROWS), take_apart(path)[0]
+    logits = 2.0 * (ROWS @ tensors["layer.weight"][0] + tensors["layer.bias"][0])
+    odds = found.probabilities[:, 1] / found.probabilities[:, 0]
+    np.testing.assert_allclose(np.log(odds), logits, rtol=1e-3, atol=1e-5)
+    assert np.mean((np.array(found.labels) == "vile") == (LABELS == 1)) == pytest.approx(accuracy)
 
 
 def test_running_statistics_are_part_of_the_model(tmp_path: Path) -> None:
-    def make_normed() -> nn.Module:
-        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
-
-    task = dataclasses.replace(
-        TASK, make_model=make_normed, clients=tuple(np.arange(30).reshape(3, 10))
-    )
-    scheme = {"rounds": 6, "updates": 2, "participation": [1, 2, 3], "policy": "always-learn"}
-    summary = cf.Run(task=task, batch_size=5, **scheme).train(tmp_path / "run").runs[0]
-    export_model(tmp_path / "run", tmp_path / "model.safetensors")
-    model = cf.load_model(tmp_path / "model.safetensors")
+    path, accuracy = train_own(make_normed, tmp_path)
+    model = cf.load_model(path)
     assert model.module.state_dict()["1.running_mean"].abs().sum() > 0
     said = np.array(model.predict(ROWS).labels) == "vile"
-    assert summary.updates_done > 0
-    assert np.mean(said == (PUBLIC.labels == 1)) == pytest.approx(summary.learner_accuracy)
+    assert np.mean(said == (LABELS == 1)) == pytest.approx(accuracy)
 
 
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
         ("one text", "got a single text"),
-        (["a text"], r"takes numbers \(the features of an example\), got texts"),
-        (ROWS[:, :3], r"shape \(n, 4\), got float64 of shape \(30, 3\)"),
+        (["a text"], r"takes numbers \(numbers as in the file\), got texts"),
+        (ROWS[:, :3], r"shape \(n, 4\), got float64 of shape \(90, 3\)"),
         (np.array(3.0), "got float64 of shape"),
         (np.where(ROWS > 4, np.nan, ROWS), "inputs must be finite"),
         (ROWS.astype(str), "must be numbers"),
     ],
 )
-def test_other_inputs_are_refused(tmp_path: Path, inputs: Any, said: str) -> None:
-    model = cf.load_model(write_model(tmp_path / "model.safetensors"))
+def test_other_inputs_are_refused(vectors: Path, inputs: Any, said: str) -> None:
     with pytest.raises(cf.InvalidInput, match=said):
-        model.predict(inputs)
+        cf.load_model(vectors).predict(inputs)
+
+
+LINEAR = {"name": "0", "type": "Linear", "in_features": 4, "out_features": 3, "bias": True}
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("facts", "tensors"),
     [
-        {"inputs": {}},
-        {"output": {"threshold": 2.0}},
-        {"classes": ["only one"]},
-        {"inputs": {"shape": [4], "encoder": {"name": "x"}}},
-        {"architecture": {"type": "Sequential", "layers": []}},
-        {"architecture": 3},
-        {"architecture": None},
-        {"architecture": {"type": "Sequential", "layers": [{"name": "0", "type": "Bilinear"}]}},
-        {"architecture": describe_module(make_three())},
-        {"inputs": {"shape": [5], "encoder": None, "meaning": ""}},
+        ({"inputs": {}}, {}),
+        ({"output": {"threshold": 2.0}}, {}),
+        ({"classes": ["only one"]}, {}),
+        ({"inputs": {"shape": [4], "encoder": {"name": "x"}}}, {}),
+        ({"architecture": {"type": "Sequential", "layers": []}}, {}),
+        ({"architecture": 3}, {}),
+        ({"architecture": None}, {}),
+        (
+            {"architecture": {"type": "Sequential", "layers": [{"name": "0", "type": "Bilinear"}]}},
+            {},
+        ),
+        ({"architecture": {"type": "Sequential", "layers": [LINEAR]}}, {}),
+        ({"inputs": {"shape": [5], "encoder": None, "meaning": ""}}, {}),
+        ({}, {"standardisation.other": np.zeros(4)}),
+        ({}, {"standardisation.deviation": np.zeros(4)}),
+        ({}, {"0.weight": np.zeros((3, 4), np.float32)}),
     ],
 )
 def test_files_that_do_not_describe_their_model_are_refused(
-    tmp_path: Path, changes: dict[str, Any]
+    vectors: Path, tmp_path: Path, facts: dict[str, Any], tensors: dict[str, Any]
 ) -> None:
-    path = write_model(tmp_path / "model.safetensors", **changes)
-    with pytest.raises(cf.InvalidInput, match=r"model\.safetensors"):
+    path = change(vectors, tmp_path / "changed.safetensors", facts, tensors)
+    with pytest.raises(cf.InvalidInput, match=r"changed\.safetensors"):
         cf.load_model(path)
 
 
-def test_files_of_vectors_are_scored(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "model.safetensors")
-    np.savez(tmp_path / "rows.npz", features=ROWS)
-    found = predict_file(model, tmp_path / "rows.npz", tmp_path / "scored.csv")
-    lines = (tmp_path / "scored.csv").read_text().splitlines()
+def test_files_of_vectors_are_scored(vectors: Path, tmp_path: Path, run: Run) -> None:
+    rows, scored = tmp_path / "rows.npz", tmp_path / "scored.csv"
+    np.savez(rows, features=ROWS)
+    assert run("predict", vectors, rows, "-o", scored).status == 0
+    found, lines = cf.load_model(vectors).predict(ROWS), scored.read_text().splitlines()
     assert lines[0] == "label,score"
     assert lines[1:] == [f"{a},{b}" for a, b in zip(found.labels, found.scores, strict=True)]
-    with pytest.raises(cf.InvalidInput, match=r"rows\.npz holds vectors and no column text"):
-        predict_file(model, tmp_path / "rows.npz", tmp_path / "x.csv", text_column="text")
+    said = refuse(run("predict", vectors, rows, "-o", tmp_path / "x.csv", "--text", "text"), 2)
+    assert "rows.npz holds vectors and no column text" in said
 
 
-@pytest.fixture
-def text_model(tmp_path: Path) -> Path:
-    """A model of texts with weights of zero."""
+@pytest.fixture(scope="module")
+def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of comments whose answer is always the same: weights of zero and a bias of one."""
     pytest.importorskip("wordllama")
-    encoder = dataclasses.replace(ENCODER, text_column="comment")
-    nothing = cf.Examples(np.zeros((1, 128), dtype=np.float32), np.zeros(1, dtype=np.float32))
-    task = dataclasses.replace(TASK, public=nothing, inputs=Inputs(encoder=encoder))
-    facts = describe_model(task) | {"architecture": describe_module(make_logistic(128, 1))}
-    weights = {"0.weight": np.zeros((1, 128), np.float32), "0.bias": np.ones(1, np.float32)}
-    path = tmp_path / "texts.safetensors"
-    path.write_bytes(pack_model(ModelContents(facts, weights, None, None)))
-    return path
+    folder = tmp_path_factory.mktemp("texts")
+    rows = [f"{n},fine,a kind word {n}\n{n},vile,an awful insult {n}" for n in range(60)]
+    (folder / "comments.csv").write_text("\n".join(["id,kind,comment", *rows]) + "\n")
+    mine = folder / "mine.npz"
+    told = ("--text", "comment", "--label", "kind")
+    assert invoke("embed", folder / "comments.csv", "-o", mine, *told).status == 0
+    model = train_vectors(folder, mine)
+    shapes = {key: tensor.shape for key, tensor in take_apart(model)[0].items()}
+    zeros = {key: np.zeros(shape, np.float32) for key, shape in shapes.items() if "0." in key}
+    zeros["0.bias"] += 1.0
+    return change(model, folder / "even.safetensors", tensors=zeros)
 
 
 @pytest.mark.parametrize(
@@ -231,23 +228,24 @@ def text_model(tmp_path: Path) -> Path:
         ("n,one,two\n1,a,b\n", "two", ""),
         ("n,one,two\n1,a,b\n", None, "--text, one of one, two"),
         ("n,one\n1,a\n", "three", "has no column three; its columns are n, one"),
-        ("comment,score\na,1\n", None, "has a column score already: .*--prefix predicted_"),
+        ("comment,score\na,1\n", None, "--prefix predicted_"),
         ("comment\n", None, "has no rows"),
     ],
 )
 def test_the_column_of_texts(
-    tmp_path: Path, text_model: Path, content: str, column: str | None, said: str
+    tmp_path: Path, text_model: Path, run: Run, content: str, column: str | None, said: str
 ) -> None:
     path, scored = tmp_path / "new.csv", tmp_path / "scored.csv"
     path.write_text(content)
+    chosen = () if column is None else ("--text", column)
+    arguments = ("predict", text_model, path, "-o", scored, *chosen)
     if said:
-        with pytest.raises(cf.InvalidInput, match=rf"new\.csv.*{said}"):
-            predict_file(text_model, path, scored, text_column=column)
+        message = refuse(run(*arguments), 2)
+        assert "new.csv" in message and said in message
         assert not scored.exists()
     else:
-        predict_file(text_model, path, scored, text_column=column, prefix="p_")
+        assert run(*arguments, "--prefix", "p_").status == 0
         header, row = scored.read_text().splitlines()
         assert header == content.splitlines()[0] + ",p_label,p_score"
-        probability = 1.0 / (1.0 + np.exp(-1.0))
         assert row.startswith(content.splitlines()[1] + ",vile,")
-        assert float(row.rpartition(",")[2]) == pytest.approx(probability)
+        assert float(row.rpartition(",")[2]) == pytest.approx(1.0 / (1.0 + np.exp(-1.0)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tests import ROOT
 
@@ -63,6 +66,28 @@ class Outcome:
 
 
 Run = Callable[..., Outcome]
+
+
+def invoke(*arguments: object) -> Outcome:
+    """Run a command in this process, as the installed script would."""
+    from covertfl.cli.app import main
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", newline="") for _ in range(2))
+    status: Any = 0
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", ["covertfl", *map(str, arguments)]),
+    ):
+        try:
+            main()
+        except SystemExit as stop:
+            status = stop.code or 0
+    for stream in (out, err):
+        stream.seek(0)
+    outcome = Outcome(status, out.read(), err.read())
+    assert "Traceback" not in outcome.err
+    return outcome
 
 
 def run_python(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:

@@ -101,8 +101,7 @@ def init(
     from covertfl.runs.build import require_torch
     from covertfl.runs.decoys import write_secret
     from covertfl.runs.run_file import read_run
-    from covertfl.runs.task import find_task
-    from covertfl.tasks.mapped import add_public_map
+    from covertfl.runs.task import add_public_map, find_task
 
     require_torch()
     settings = read_run(run)

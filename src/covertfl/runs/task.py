@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from covertfl.errors import InvalidInput
+from covertfl.kernels.job import Examples
 from covertfl.runs.settings import RunSections, RunSettings
-from covertfl.tasks.mapped import add_public_map
+from covertfl.tasks.public_map import PublicMap, compute_public_map
 from covertfl.tasks.registry import OWN, TASKS, make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
 
@@ -71,3 +74,28 @@ def _describe_data(settings: RunSettings) -> DataSettings:
         # What the eavesdropper holds must not change what clients hold.
         same_clients=True,
     )
+
+
+def add_public_map(task: TrainingTask) -> TrainingTask:
+    """Return the task with all of its inputs mapped by the map of its public set."""
+    found = compute_public_map(task.public, task.loss)
+    key = _MapKey(found.fingerprint, found)
+    train, public, validation = (
+        _map_examples(part, key) if len(part) else part
+        for part in (task.train, task.public, task.validation)
+    )
+    return replace(task, train=train, public=public, validation=validation, public_map=found)
+
+
+@dataclass(frozen=True)
+class _MapKey:
+    """A map, the same as another if it was computed from the same public set."""
+
+    fingerprint: str
+    public_map: PublicMap = field(compare=False)
+
+
+@lru_cache(maxsize=16)
+def _map_examples(examples: Examples, key: _MapKey) -> Examples:
+    """Return the examples mapped, once for all runs that share them."""
+    return Examples(key.public_map.apply(examples.features), examples.labels)

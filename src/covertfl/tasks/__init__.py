@@ -11,7 +11,6 @@
 - `splits`: which rows clients, public set and validation set hold
 - `training_rows`: which rows a client trains on, classes balanced
 - `public_map`: the linear map that stands in front of a model (`PublicMap`)
-- `mapped`: tasks whose inputs have passed the public map
 - `pivot`: the first trained layer of a model, if it is linear in the inputs
 - `models`: the models of the tasks by name
 - `architecture`: a trained model as JSON: its layers, and all that is needed to use it

@@ -42,7 +42,7 @@ class TrainingTask:
     clients : rows of `train` that each client holds, disjoint
     public : the public set, which the eavesdropper holds and the learner knows
     validation : disjoint from the clients' and the public data; balanced in built-in tasks
-    public_map : that all inputs have passed (`public_map.add_public_map`), None for none
+    public_map : that all inputs have passed (`public_map`), None for none
     classes : names of the classes, empty if they have none
     inputs : what the features were made of, recorded with the trained model
     is_balanced : whether it is public that all classes are equally frequent, so that clients need

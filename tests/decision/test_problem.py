@@ -270,3 +270,9 @@ def test_draws_have_the_probabilities() -> None:
     certain = make_queue(arrival_sizes={1: 0.3, 2: 0.3, 3: 0.4})
     assert certain.arrival_probs[0] == 0.0
     assert certain.draw_arrivals(np.array([0.0, 0.999999999])).tolist() == [1, 3]
+
+
+def test_a_queue_is_shown_by_what_was_given() -> None:
+    shown = repr(reference_queue())
+    assert "arrival_prob=" in shown
+    assert "arrival_support" not in shown and "arrival_probs" not in shown

@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,15 @@ ROWS = [
 
 
 def shorten(value: Any) -> str:
-    """Describe a value in few letters: of many numbers their count, extremes and mean."""
+    """Describe a value in few letters: of many numbers their first, count, extremes and mean."""
     if isinstance(value, str) or value is None:
         return str(value)
     numbers = np.ma.filled(np.ma.asarray(value, dtype=np.float64), np.nan).ravel()
     if numbers.size > 4:
         known = numbers[np.isfinite(numbers)]
-        summary = [numbers.size, known.min(), known.max(), known.mean()] if known.size else [0]
-        return "n, min, max, mean " + " ".join(f"{number:.3g}" for number in summary)
+        summary = [*numbers[:4], numbers.size]
+        summary += [known.min(), known.max(), known.mean()] if known.size else []
+        return "first 4, n, min, max, mean " + " ".join(f"{number:.3g}" for number in summary)
     return " ".join(f"{number:.3g}" for number in numbers)
 
 
@@ -109,10 +111,12 @@ def watch_saved() -> Iterator[list[list[str]]]:
 def draw_all(folder: Path) -> dict[str, list[str]]:
     """Draw every kind of figure and return how each is drawn, by name."""
     horizon, queue = cf.load_problem("sound/main"), cf.load_problem("paper-code/queue")
+    step = replace(horizon, learning_cost=cf.LearningCost("constant", 9.0))
     drawn = {
+        "horizon policy without thresholds": describe(cf.solve(step).plot()),
         "horizon policy": describe(cf.solve(horizon).plot()),
         "queue policy": describe(cf.solve(queue).plot()),
-        "search": describe(cf.solve(queue, method="spga", iterations=60, seed=1).plot()),
+        "search": describe(cf.solve(queue, method="spga", iterations=300, seed=1).plot()),
         "training": describe(plot_training(np.linspace(0, 1, 12).reshape(2, 6), np.ones((2, 6)))),
     }
     for problem in (horizon, queue):

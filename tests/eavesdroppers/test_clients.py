@@ -160,15 +160,16 @@ def test_the_part_of_a_mark_worked_by_hand() -> None:
         (0, (1.0, 1.0, 0.0, 0.0)),
         (1, (9.0, 9.0, 9.0, 9.0)),
         (1, (9.0, 9.0, 9.0, 8.0)),
+        (2, (5.0, 5.0, 5.0, 5.0)),
     ]
     means = Means(mark=vector(0.6, 0.8, 0.0, 0.0))
     eavesdropper = listen("mark", make_queries(sent), means)
     expected = 1.4 / math.sqrt(2 / 4)
-    assert eavesdropper.figures()["pattern"] == pytest.approx([expected, 0.0])
-    assert eavesdropper.belief() == pytest.approx(share_odds(3.0 * expected, 0.0))
+    assert eavesdropper.figures()["pattern"] == pytest.approx([expected, 0.0, 0.0])
+    assert eavesdropper.belief() == pytest.approx(share_odds(3.0 * expected, 0.0, 0.0))
     asked = replace(means, attended=frozenset({2, 4}))
     pattern = listen("mark", make_queries(sent), asked).figures()["pattern"]
-    assert pattern == pytest.approx([0.8 / math.sqrt(1 / 4), 0.0])
+    assert pattern == pytest.approx([0.8 / math.sqrt(1 / 4), 0.0, 0.0])
 
 
 def test_a_marked_reply_is_found_in_the_truth() -> None:

@@ -357,3 +357,10 @@ def test_an_oracle_that_hardly_ever_moves_is_solved_or_refused_by_its_longest_st
     assert solution.cost == pytest.approx(0.05 * 0.3 / 0.95)  # the best state does all the work
     with pytest.raises(SplitChain, match=r"stays in state 0 for 5e\+12 rounds"):
         solve_queue(frozen_queue(1e-12, arrival_prob=0.05, limit=5.0))
+
+
+def test_the_cheapest_policy_is_found_by_evaluating_one() -> None:
+    """With so generous a limit it learns in the best state alone, which attains the bound."""
+    solution = solve_queue(replace(sound_queue(limit=1e6), arrival_prob=0.26, arrival_size=1))
+    assert (solution.iterations, solution.multiplier, solution.mixing) == (1, 0.0, None)
+    assert solution.cost == pytest.approx(solution.lower_bound)

@@ -78,6 +78,9 @@ def test_no_route_is_forgotten(client: Any) -> None:
 
 def test_three_routes_need_no_token_and_show_no_data(client: Any, store: Store) -> None:
     del client.headers["Authorization"]
+    first = client.get("/metrics").text.splitlines()
+    assert "covertfl_rounds_total 0" in first and "covertfl_rejected_replies_total 0" in first
+    assert "covertfl_last_round_timestamp_seconds 0.0" in first
     store.add_round(12, RECORD)
     assert b"<title>" in client.get("/").content
     assert client.get("/health").json() == {"state": "ok"}

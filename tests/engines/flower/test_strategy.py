@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
+from covertfl.flower import CovertStrategy
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
     NODES,
@@ -303,3 +305,11 @@ def test_an_own_rule_of_acceptance(tmp_path: Path) -> None:
 def test_the_policy_of_a_run_file_is_followed(tmp_path: Path) -> None:
     run_covert(tmp_path, FedAvg, [], policy=None, changes={"policy": {"kind": "always-learn"}})
     assert read_column(tmp_path, "action") == ["learn"] * ROUNDS
+
+
+def test_a_round_waits_as_long_as_in_flowers_own_strategies() -> None:
+    waits = [
+        inspect.signature(start).parameters["timeout"].default
+        for start in (CovertStrategy.start, Strategy.start)
+    ]
+    assert waits == [3600.0, 3600.0]

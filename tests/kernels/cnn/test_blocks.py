@@ -27,6 +27,7 @@ from tests.support.small_cnns import make_dropping, make_plain
         [nn.Conv2d(1, 2, 3), nn.Dropout(0.1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 3)],
         [nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3), nn.ReLU()],
         [nn.ReLU(), nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)],
+        [nn.Conv2d(1, 3, 8)],
     ],
 )
 def test_other_networks_are_left_to_the_general_kernel(layers: list[nn.Module]) -> None:

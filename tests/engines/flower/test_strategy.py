@@ -313,3 +313,17 @@ def test_a_round_waits_as_long_as_in_flowers_own_strategies() -> None:
         for start in (CovertStrategy.start, Strategy.start)
     ]
     assert waits == [3600.0, 3600.0]
+
+
+def test_a_fraction_of_the_nodes_is_sampled_anew_in_every_round(tmp_path: Path) -> None:
+    witness = Witness()
+
+    def make_strategy() -> Strategy:
+        return FedAvg(fraction_train=0.5, min_train_nodes=1, fraction_evaluate=0.0)
+
+    run_covert(tmp_path / "run", make_strategy, [1, 3], app=make_app(witness))
+    asked: dict[int, set[int]] = {}
+    for shown, (_, number, _) in zip(witness.seen, witness.weights, strict=True):
+        asked.setdefault(number, set()).add(shown["node"]["partition-id"])
+    assert {len(nodes) for nodes in asked.values()} == {NODES // 2}
+    assert len({frozenset(nodes) for nodes in asked.values()}) > 1

@@ -137,14 +137,14 @@ MUTANTS = (
     ),
     Mutant(
         "misprinted-table-1",
-        "src/covertfl/demo/run.py",
+        "demo/run.py",
         '"eavesdropper_accuracy": 0.52',
         '"eavesdropper_accuracy": 0.57',
         "tests/paper/test_tables.py",
     ),
     Mutant(
         "one-validation-set-for-all-seeds",
-        "src/covertfl/engines/simulated.py",
+        "engines/simulated.py",
         "return (kernel, id(task.validation.features), id(task.validation.labels), task.loss)",
         "return (kernel, task.loss)",
         "tests/paper/test_covert_runs.py",

@@ -61,3 +61,16 @@ def test_refusals_of_settings_name_what_came() -> None:
     for iterations in (0, 10**7 + 1):
         with pytest.raises(InvalidInput, match=rf"iterations must lie in 1..\d+, got {iterations}"):
             default_settings(problem, **SHORT | {"iterations": iterations})
+
+
+def test_defaults_follow_the_scale_of_thresholds_down_to_a_least_value() -> None:
+    """The scale of a queue that holds 40 updates is 40, of one that holds three it is 3."""
+    large, small = reference_queue(), replace(reference_queue(), capacity=3)
+    for problem, scale, perturbation, temperature in ((large, 40, 2.0, 2.0), (small, 3, 0.5, 0.3)):
+        found = default_settings(problem, **SHORT)
+        assert (found.perturbation, found.first_temperature) == (perturbation, temperature)
+        assert (found.step, found.first_threshold) == (scale / 130, scale / 4)
+        price = float(np.mean(problem.privacy_cost)) / problem.limit
+        assert found.first_multiplier == pytest.approx(price)
+        assert found.multiplier_step == pytest.approx(0.02 * price / problem.limit)
+        assert found.penalty == pytest.approx(0.3 * price / problem.limit)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from section import DOCUMENTS, describe_date, render_table, write_block
 from sklearn.metrics import roc_auc_score
 
+from covertfl import TrainingTask
 from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.decoys.registry import DECOYS, make_decoy
 from covertfl.decoys.update_rule import average_results
@@ -29,7 +30,7 @@ from covertfl.kernels.job import Labels, LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.scores import compute_losses, score_accuracy
-from covertfl.tasks.task import DataSettings, TrainingTask
+from covertfl.tasks.task import DataSettings
 
 MOVES, BATCH_SIZE, CLIENTS = 16, 40, 20
 SCENARIOS = {

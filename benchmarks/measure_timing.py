@@ -125,7 +125,8 @@ def read_sightings(run: Path, delay: float = 0.0) -> tuple[Matrix, Labels]:
     actions = {line["round"]: line["action"] for line in read_lines(run / "private/rounds.jsonl")}
     numbers = [find_round(entry) for entry in seen]
     learns = np.array([actions[number] == "learn" for number in numbers], dtype=np.int64)
-    late = delay * (np.cumsum(1 - learns) - (1 - learns))
+    decoys = 1.0 - learns
+    late: Matrix = np.asarray(delay * (np.cumsum(decoys) - decoys))
     table = make_features(seen, [sent.get(number, np.nan) for number in numbers], late)
     features = np.column_stack(list(table.values()))
     # Features that never change reveal nothing; that most never do is part of the outcome.

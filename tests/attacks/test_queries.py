@@ -35,6 +35,7 @@ from flwr.serverapp.strategy import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covertfl import RunProgress
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.decoys.registry import DECOYS
 from covertfl.decoys.update_rule import average_results
@@ -48,7 +49,6 @@ from covertfl.runs import checkpoint as checkpoint_file
 from covertfl.runs import folder as run_folder
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.learner import Reply, average_replies, sift_replies
-from covertfl.runs.progress import RunProgress
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_task

@@ -199,15 +199,6 @@ def test_an_honest_reply_is_the_same_through_the_wire(tmp_path: Path) -> None:
     assert read_folder(tmp_path / "here") == read_folder(tmp_path / "wire")
 
 
-def spoil_with(change: Callable[[Message], None]) -> Any:
-    def spoil(number: int, client: int, reply: Message) -> Message:
-        if client == ATTACKER and reply.has_content():
-            change(reply)
-        return reply
-
-    return spoil
-
-
 def fill_metrics(reply: Message) -> None:
     many = [0.0] * 10**7
     reply.content["metrics"] = MetricRecord({"num-examples": 40, "train_loss": many})

@@ -14,11 +14,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from covertfl.decision.problem import FiniteHorizon, QueueProblem
+from covertfl import FiniteHorizon, QueueProblem, evaluate_horizon_policy
 from covertfl.decision.problem_file import PRESET_NAMES, READINGS
 from covertfl.engines.simulated import run_together
 from covertfl.evaluation.bounds import service_capacity
-from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.records import MemoryRecords

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covertfl.runs.progress import RunProgress
+from covertfl import RunProgress
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import format_run, read_run
 from covertfl.training import is_finished, train, train_all

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import covertfl as cf
-from covertfl.errors import InvalidInput
+from covertfl import InvalidInput
 from covertfl.files.format import FORMATS
 from covertfl.models.export import export_model
 from covertfl.report.write import write_report

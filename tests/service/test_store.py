@@ -75,6 +75,12 @@ def test_a_key_is_known_even_if_the_version_has_gone(store: Store) -> None:
     assert str(answer.found) == "version must be one that was released, got 3"
 
 
+def test_only_numbers_that_json_has_are_kept(store: Store) -> None:
+    for keep in (store.keep_fact, store.add_round):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            keep(1, {"loss": float("nan")})  # type: ignore[arg-type]
+
+
 def test_a_refused_change_does_not_undo_the_others(store: Store) -> None:
     answers = store.change([make_body(key="k"), 77, make_body(key="k", updates=9), 1])
     kinds = [type(answer.found) for answer in answers]

@@ -82,6 +82,7 @@ def read_run_files(folder: Path) -> dict[str, bytes]:
         name: content
         for name, content in found.items()
         if Path(name).name.removesuffix("-wal").removesuffix("-shm") not in OWN_FILES
+        and not Path(name).name.startswith(".address.")  # of a service killed as it wrote it
     }
 
 

@@ -20,8 +20,6 @@ from tests.support.commands import run_python
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import HORIZON, QUEUE, make_run, merge, read_column, read_folder
 
-pytestmark = pytest.mark.slow
-
 FLOWER = {"engine": {"kind": "flower"}}
 
 RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -68,9 +66,7 @@ def read_records(out: Path) -> dict[str, bytes]:
     return {name: content for name, content in read_folder(out).items() if name != "run.toml"}
 
 
-@pytest.mark.parametrize(
-    "name", mark_slow(RUNS, ["adversarial", "refreshed", "2 replicas", "2 replicas, fedsgd"])
-)
+@pytest.mark.parametrize("name", mark_slow(RUNS, ["random", "2 replicas, fedsgd"]))
 def test_the_same_bytes(name: str, tmp_path: Path) -> None:
     base, changes = RUNS[name]
     train(make_run(base, **changes), tmp_path / "simulated")
@@ -95,7 +91,7 @@ CUT_RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", mark_slow(CUT_RUNS, ["fedavg", "2 replicas"]))
+@pytest.mark.parametrize("name", mark_slow(CUT_RUNS, []))
 def test_the_same_bytes_after_cuts(name: str, tmp_path: Path) -> None:
     changes = CUT_RUNS[name]
     train(make_run(**changes), tmp_path / "simulated")
@@ -140,6 +136,7 @@ def test_the_same_bytes_after_a_kill_in_mid_round(tmp_path: Path) -> None:
     assert read_records(tmp_path / "flower") == read_records(tmp_path / "simulated")
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_left_alone_and_a_folder_is_not_overwritten(tmp_path: Path) -> None:
     settings = make_run(**FLOWER)
     [first] = train(settings, tmp_path / "run")
@@ -149,6 +146,7 @@ def test_a_finished_run_is_left_alone_and_a_folder_is_not_overwritten(tmp_path: 
     train(settings, tmp_path / "run", force=True)
 
 
+@pytest.mark.slow
 def test_runs_of_both_engines_side_by_side(tmp_path: Path) -> None:
     summaries = train(make_run(**FLOWER), tmp_path, seeds=2)
     assert [summary.rounds for summary in summaries] == [12, 12]

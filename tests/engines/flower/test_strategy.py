@@ -295,6 +295,16 @@ def test_recording_can_be_turned_off(tmp_path: Path) -> None:
     assert [line["weights"] for line in read_rounds(tmp_path)] == sent
 
 
+def test_as_many_nodes_are_asked_as_the_strategy_samples(tmp_path: Path) -> None:
+    """The sample is drawn anew in every round; the first arrays are for the owner alone."""
+    run_covert(tmp_path, lambda: FedAvg(fraction_train=0.5, min_train_nodes=1), LEARNS)
+    asked = read_column(tmp_path, "clients")
+    assert {len(clients) for clients in asked} == {NODES // 2}
+    assert len({tuple(clients) for clients in asked}) > 2
+    first = tmp_path / "private" / "first_arrays.safetensors"
+    assert first.stat().st_mode & 0o777 == 0o600
+
+
 def test_an_own_rule_of_acceptance(tmp_path: Path) -> None:
     grid = InProcessGrid(make_app(), NODES, connected=lambda n: range(1 + n % NODES))
     run_covert(tmp_path, None, LEARNS, grid=grid, accepts=lambda examples, replies: replies >= 3)

@@ -62,7 +62,7 @@ def reproduce(
     Example: python -m paper table-main
     """
     from paper.experiment import Request
-    from paper.page.run import PAGE, rebuild_page
+    from paper.run import PAGE, rebuild_page
 
     request = Request(preset, seeds, quick, device, first_seed)  # type: ignore[arg-type]
     results: list[dict[str, Any]] = []
@@ -83,9 +83,9 @@ def reproduce(
 def _compute(names: list[str], request: Any, out: Path, as_json: bool) -> list[dict[str, Any]]:
     """Run the experiments of a name and print each result when it is done."""
     from covertfl.display.tables import print_tables
-    from paper.page.console import render_result
-    from paper.page.run import choose_names
-    from paper.page.run import reproduce as run_experiments
+    from paper.page import render_result
+    from paper.run import choose_names
+    from paper.run import reproduce as run_experiments
 
     def show(result: dict[str, Any]) -> None:
         if not as_json:

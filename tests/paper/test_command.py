@@ -26,11 +26,10 @@ from paper import (
 )
 from paper.__main__ import app
 from paper.experiment import Experiment, Request
-from paper.page.figures import PICTURES
-from paper.page.page import SECTIONS, render_page, render_section
-from paper.page.results import format_command, load_results
-from paper.page.run import choose_names, rebuild_page, reproduce
-from paper.registry import EXPERIMENTS
+from paper.page import SHOWN, render_page, render_section
+from paper.pictures import PICTURES
+from paper.results import format_command, load_results
+from paper.run import EXPERIMENTS, choose_names, rebuild_page, reproduce
 from typer.testing import CliRunner
 
 from covertfl.errors import InvalidInput, Missing
@@ -106,8 +105,8 @@ def test_an_experiment_is_given_the_device_if_it_uses_one(
         return {}
 
     busy = Experiment("busy", "Busy", "nowhere", note, uses_gpu=uses_gpu)
-    monkeypatch.setattr("paper.page.run.EXPERIMENTS", {"busy": busy})
-    monkeypatch.setattr("paper.page.results.describe_machine", lambda device: device)
+    monkeypatch.setattr("paper.run.EXPERIMENTS", {"busy": busy})
+    monkeypatch.setattr("paper.results.describe_machine", lambda device: device)
     monkeypatch.setattr("covertfl.kernels.choose.check_device", lambda device: None)
     reproduce(["busy"], Request(device="cuda"), tmp_path)
     assert found == ["cuda" if uses_gpu else "cpu"]
@@ -174,14 +173,14 @@ def test_missing_images_are_missed_before_anything_is_computed(
 
     names = ["theory", "table-mnist-20"]
     known = {name: replace(EXPERIMENTS[name], check=miss) for name in names[1:]}
-    monkeypatch.setattr("paper.page.run.EXPERIMENTS", {**EXPERIMENTS, **known})
+    monkeypatch.setattr("paper.run.EXPERIMENTS", {**EXPERIMENTS, **known})
     with pytest.raises(Missing, match="no images"):
         reproduce(names, Request(quick=True), tmp_path)
     assert not list((tmp_path / "cells").iterdir())
 
 
 def test_every_experiment_has_a_section() -> None:
-    assert set(SECTIONS) == set(EXPERIMENTS)
+    assert set(SHOWN) == set(EXPERIMENTS)
     assert choose_names(["all"]) == list(EXPERIMENTS)
     assert choose_names(["theory", "table-main", "theory"]) == ["theory", "table-main"]
 

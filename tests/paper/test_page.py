@@ -10,13 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paper.page.figures import PICTURES
-from paper.page.markdown import format_difference, format_mean, format_share, table
-from paper.page.page import IMAGES, PREFIX, render_page
-from paper.page.results import load_results
-from paper.page.run import OTHER_READINGS
-from paper.page.tables import render_readings
-from paper.registry import EXPERIMENTS
+from paper.page import (
+    IMAGES,
+    PREFIX,
+    Table,
+    format_difference,
+    format_mean,
+    format_share,
+    render_page,
+    render_readings,
+    render_result,
+)
+from paper.pictures import PICTURES
+from paper.results import load_results
+from paper.run import EXPERIMENTS, OTHER_READINGS
+from rich.console import Console
 
 from covertfl.tasks import mnist
 from tests import ROOT
@@ -65,7 +73,22 @@ def test_numbers_in_words() -> None:
     assert format_difference(entry, 0.55) == "-0.050"
     assert format_difference(entry, 0.7) == "**-0.200**"
     assert format_difference(entry, None) == ""
-    assert table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| --- | ---: |\n| 1 | 2 |\n"
+    assert str(Table(["a", "b"], [["1", "2"]], "lr")) == "| a | b |\n| --- | ---: |\n| 1 | 2 |\n"
+
+
+@pytest.mark.parametrize("name", ["table-main", "theory", "figure-spga"])
+def test_a_result_is_shown_on_the_console_as_tables(name: str) -> None:
+    result, console = load(name), Console(width=110, highlight=False, no_color=True)
+    with console.capture() as capture:
+        console.print(render_result(result, "out"))
+    shown = capture.get()
+    assert shown.startswith(f"{name}: {result['title']}")
+    assert f"in full in out/{name}.json" in shown
+    assert not any(mark in shown for mark in ("|", "**", "`", "##", "![", "…"))
+    if name == "table-main":
+        row = result["rows"][0]
+        assert f"{row['eavesdropper']['mean']:.3f}" in shown
+        assert f"{row['paper']['learner']:.3f}" in shown
 
 
 def make_result(name: str, differences: Sequence[float], reading: str = "sound") -> dict[str, Any]:

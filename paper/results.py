@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,18 @@ from covertfl.errors import InvalidInput
 from covertfl.files.json_file import read_object
 from covertfl.runs.run_file import list_versions
 from paper.experiment import Request
-from paper.page.markdown import StoredResult
 
+StoredResult = Mapping[str, Any]
 RESULT_SUFFIX = ".json"
 NUMBER_WORDS = {1: "one core", 2: "two cores", 4: "four cores", 8: "eight cores"}
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder if it does not exist; raise `InvalidInput` if that is impossible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"{folder} cannot be made: {error.strerror}") from error
 
 
 def load_results(folder: Path, names: Sequence[str]) -> list[StoredResult]:

@@ -11,7 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covertfl.display.plots import DASHES, PALETTE, new_figure, tidy
-from paper.page.markdown import POLICY_NAMES, StoredResult, describe_public
+from paper.results import StoredResult
+
+POLICY_NAMES = {
+    "greedy": "greedy",
+    "spga": "optimal, stationary (SPGA)",
+    "optimal": "optimal, exact",
+    "minority": "minority (F5)",
+    "random": "random",
+}
+
+
+def describe_public(row: Mapping[str, Any]) -> str:
+    """Return a public set's classes, size and share in short."""
+    part = "natural" if row["class_share"] is None else f"{row['class_share']:.0%}"
+    return f"{row['classes']}, {row['size']:g}, {part}"
+
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

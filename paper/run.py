@@ -7,7 +7,7 @@ its tables and pictures are made from that file alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,50 @@ from typing import Any
 from covertfl.errors import InvalidInput
 from covertfl.files.atomic import write_atomically
 from covertfl.runs.build import require_torch
+from paper import (
+    figure_cost,
+    figure_spga,
+    figure_tracking,
+    mnist_learners,
+    partial_oracle,
+    random_policy,
+    table_fedsgd,
+    table_main,
+    table_mnist,
+    table_states,
+    theory,
+)
 from paper.cells import CellStore, open_pool
-from paper.experiment import Request
-from paper.page.markdown import StoredResult
-from paper.page.page import draw_pictures, make_folder, render_section, write_page
-from paper.page.results import RESULT_SUFFIX, describe_making, format_result, load_results
-from paper.registry import EXPERIMENTS
+from paper.experiment import Experiment, Request
+from paper.page import draw_pictures, render_section, write_page
+from paper.results import (
+    RESULT_SUFFIX,
+    StoredResult,
+    describe_making,
+    format_result,
+    load_results,
+    make_folder,
+)
 
+# In the order of the page.
+EXPERIMENTS: Mapping[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        table_main.TABLE,
+        table_main.FIGURE,
+        figure_spga.FIGURE,
+        figure_tracking.FIGURE,
+        figure_cost.FIGURE,
+        theory.THEORY,
+        partial_oracle.PRICE,
+        table_mnist.TABLE_20,
+        table_mnist.TABLE_50,
+        table_fedsgd.TABLE,
+        table_states.TABLE,
+        random_policy.COMPARISON,
+        mnist_learners.LEARNERS,
+    )
+}
 ALL, PAGE = "all", "page"
 CELLS = "cells"  # sub-folder of computed parts
 OTHER_READINGS = ("paper-text", "paper-code")  # each is a sub-folder of the results

@@ -309,7 +309,7 @@ def draw_convergence() -> None:
     reference = make_queue(40)
     settings = default_settings(reference)
     runs = solve_spga(reference, settings, seed=SEED, runs=DRAWN_RUNS, threads=THREADS)
-    figure = plot_convergence(runs, [(0, solve_queue(reference))])
+    figure = plot_convergence(runs, solve_queue(reference))
     save_figure(figure, DOCUMENTS / "images" / "spga-convergence.png")
 
 

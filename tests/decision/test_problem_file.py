@@ -143,10 +143,13 @@ BAD_FILES: list[tuple[str | bytes, str]] = [
     (change(LEARNING, '"linear"'), "[cost] learning must be a table of keys, got 'linear'"),
     (
         change('"linear"', '"cubic"'),
-        "[cost] learning.shape must be constant or linear or quadratic",
+        "[cost] learning.shape must be one of constant, linear, quadratic",
     ),
-    (change('"always"', '"never"'), "[cost] learning.charged must be always or when-obfuscating, "),
-    (change('"privacy"', '"both"'), "[queue] minimise must be privacy or learning, got 'both'"),
+    (change('"always"', '"never"'), "[cost] learning.charged must be one of always, when"),
+    (
+        change('"privacy"', '"both"'),
+        "[queue] minimise must be one of privacy, learning, got 'both'",
+    ),
     # what does not go together
     (
         change('"auto"', "40"),
@@ -168,7 +171,7 @@ BAD_FILES: list[tuple[str | bytes, str]] = [
     (in_evidence("[[8, 2, 0], [3, 5, 2], [0, 2, 8]]", "[[1]]"), "[evidence] transition_counts"),
     (in_evidence(", [9, 10]]", "]"), "[evidence] success_counts must be 3 pairs of successes and"),
     (in_evidence("[[8,", "[[-8,"), "[evidence] transition_counts[0][0] must be at least 0, got -8"),
-    (in_evidence("[4, 10]", "[4, 10, 3]"), "[evidence] success_counts[1] must be a pair, got [4,"),
+    (in_evidence("[4, 10]", "[4, 10, 3]"), "[evidence] success_counts[1] must be a list with at m"),
     (in_evidence("[4, 10]", "[14, 10]"), "[evidence] success_counts[1] must not have more success"),
     # arrivals of several sizes, costs by state
     (in_sizes("4 =", "x ="), "[queue] a size in arrival_sizes must be a whole number in 1.."),

@@ -27,16 +27,15 @@ def searched() -> tuple[list[SpgaRun], QueueSolution]:
 def test_effective_threshold_is_the_weighted_mean() -> None:
     run = searched()[0][0]
     parameters = run.history.parameters
-    for arrival in (0, 1):
-        found = weigh_thresholds(run, arrival)
-        assert found.shape == (200, 3)
-        theta1, theta2, h = parameters[17, :, 2, arrival]
-        assert found[17, 2] == pytest.approx(h * theta1 + (1 - h) * theta2)
+    found = weigh_thresholds(run)
+    assert found.shape == (200, 3)
+    theta1, theta2, h = parameters[17, :, 2, 0]
+    assert found[17, 2] == pytest.approx(h * theta1 + (1 - h) * theta2)
 
 
 def test_convergence_shows_means_and_exact_values() -> None:
     runs, optimum = searched()
-    figure = plot_convergence(runs, [(0, optimum)])
+    figure = plot_convergence(runs, optimum)
     thresholds, privacy, learning = figure.axes
     assert "5 runs" in thresholds.get_title(loc="left")
     for axes in figure.axes:
@@ -50,7 +49,7 @@ def test_convergence_shows_means_and_exact_values() -> None:
     figure.canvas.draw()
     assert legend.get_window_extent().x0 >= thresholds.get_window_extent().x1  # covers no line
     assert "10% to 90% of runs" in [text.get_text() for text in legend.get_texts()]
-    mean = np.mean([weigh_thresholds(run, 0) for run in runs], axis=0)
+    mean = np.mean([weigh_thresholds(run) for run in runs], axis=0)
     drawn = {line.get_label(): line.get_ydata() for line in thresholds.get_lines()}
     for state in range(3):
         assert drawn[f"oracle state {state}"] == pytest.approx(mean[:, state])
@@ -59,31 +58,14 @@ def test_convergence_shows_means_and_exact_values() -> None:
     assert learning.get_ylim()[1] > optimum.evaluation.learning_cost  # the line can be seen
 
 
-def test_change_gives_exact_lines_for_their_own_iterations() -> None:
-    runs, optimum = searched()
-    later = solve_queue(reference_queue(limit=2.0))
-    figure = plot_convergence(runs, [(0, optimum), (120, later)], arrival=1, title="Tracking")
-    thresholds, privacy, _ = figure.axes
-    assert thresholds.get_title(loc="left").startswith("Tracking")
-    assert thresholds.get_ylabel() == "threshold with an arrival (updates)"
-    dashed = [line for line in privacy.get_lines() if line.get_linestyle() == "--"]
-    assert [np.asarray(line.get_xdata()).tolist() for line in dashed] == [[0, 120], [120, 200]]
-    for line, solution in zip(dashed, (optimum, later), strict=True):
-        assert line.get_ydata() == pytest.approx([solution.evaluation.privacy_cost] * 2)
-
-
 def test_a_state_that_never_learns_is_named() -> None:
     """Without a threshold there is no thin line, so the legend has the words."""
     runs, optimum = searched()
     table = optimum.policy.table.copy()
     table[0, 0] = 0.0
     never = replace(optimum, policy=replace(optimum.policy, table=table))
-    for optima, words in (
-        ([(0, never)], ["exact: state 0 never learns"]),
-        ([(0, optimum), (120, never)], ["exact: state 0 never learns\nin 120 to 200"]),
-        ([(0, optimum)], []),
-    ):
-        axes = plot_convergence(runs[:1], optima).axes[0]
+    for exact, words in ((never, ["exact: state 0 never learns"]), (optimum, [])):
+        axes = plot_convergence(runs[:1], exact).axes[0]
         legend = axes.get_legend()
         assert legend is not None
         texts = [text.get_text() for text in legend.get_texts()]
@@ -94,6 +76,6 @@ def test_a_state_that_never_learns_is_named() -> None:
 
 def test_one_run_has_no_spread() -> None:
     runs, optimum = searched()
-    axes = plot_convergence(runs[:1], [(0, optimum)]).axes[0]
+    axes = plot_convergence(runs[:1], optimum).axes[0]
     assert "one run" in axes.get_title(loc="left")
     assert not axes.collections

@@ -128,7 +128,7 @@ class Solution(Result):
             case HorizonSolution():
                 return plots.plot_horizon_policy(self.details)
             case QueueScore(runs=runs, optimum=optimum):
-                return curves.plot_convergence(runs, [(0, optimum)])
+                return curves.plot_convergence(runs, optimum)
         raise InvalidInput("a stationary policy has no curve to draw")
 
     def to_dict(self) -> dict[str, Any]:

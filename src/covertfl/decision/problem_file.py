@@ -12,11 +12,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from covertfl.arrays import IntArray
 from covertfl.decision.oracle import Oracle
@@ -34,11 +35,13 @@ from covertfl.errors import InvalidInput
 from covertfl.files.toml import (
     Location,
     Section,
+    describe_mistake,
     describe_unknown_keys,
+    list_keys,
+    list_unknown,
     parse_toml,
     read_text,
     shorten,
-    split_location,
 )
 
 MAX_WHOLE = 1_000_000_000  # a larger number of rounds or updates is a mistake
@@ -47,6 +50,8 @@ MAX_HORIZON_STATES = 300_000_000  # fits into the memory of an ordinary machine
 READINGS = ("sound", "paper-text", "paper-code")
 PRESET_NAMES = ("queue", "main", "tracking-before", "tracking-after", "states7")
 
+# What a key allows that takes values of different types.
+CHOICES: Mapping[Location, str] = {("queue", "capacity"): 'a whole number or "auto"'}
 Whole = Annotated[int, Field(le=MAX_WHOLE)]
 Count = Annotated[int, Field(ge=0, le=MAX_WHOLE)]
 
@@ -100,7 +105,9 @@ class _EvidenceSection(Section):
     success_counts: list[Annotated[list[Count], Field(min_length=2, max_length=2)]]
 
 
-class _ProblemFile(Section):
+class ProblemFile(Section):
+    """A problem file as it is written."""
+
     oracle: _OracleSection
     cost: _CostSection
     queue: _QueueSection | None = None
@@ -152,7 +159,7 @@ def parse_problem(text: str, name: str) -> LoadedProblem:
 def build_problem(content: dict[str, Any], name: str) -> LoadedProblem:
     """Check the sections of a problem file and build the problem they describe."""
     try:
-        sections = _ProblemFile.model_validate(content)
+        sections = ProblemFile.model_validate(content)
     except ValidationError as error:
         raise InvalidInput(f"{name}: {_describe(error)}") from error
     if (sections.queue is None) == (sections.horizon is None):
@@ -184,7 +191,7 @@ def _rectangular(rows: list[list[float]], key: str) -> list[list[float]]:
     return rows
 
 
-def _build(sections: _ProblemFile, oracle: Oracle) -> Problem:
+def _build(sections: ProblemFile, oracle: Oracle) -> Problem:
     learning = sections.cost.learning
     charged = learning.charged or "always"
     cost = LearningCost(learning.shape, learning.scale, charged, learning.values, learning.by_state)
@@ -248,7 +255,7 @@ def _read_limit(queue: _QueueSection) -> float:
     return limit
 
 
-def _place(message: str, sections: _ProblemFile) -> str:
+def _place(message: str, sections: ProblemFile) -> str:
     if message.startswith(("privacy[", "privacy must", "learning.")):
         return "[cost]"
     if message.startswith("transition"):
@@ -256,7 +263,7 @@ def _place(message: str, sections: _ProblemFile) -> str:
     return "[queue]" if sections.queue is not None else "[horizon]"
 
 
-def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidence | None:
+def _read_evidence(sections: ProblemFile, oracle: Oracle, name: str) -> Evidence | None:
     if sections.evidence is None:
         return None
     counts = sections.evidence.transition_counts
@@ -281,7 +288,7 @@ def _read_evidence(sections: _ProblemFile, oracle: Oracle, name: str) -> Evidenc
     return Evidence(np.array(counts, dtype=np.int64), np.array(trials, dtype=np.int64))
 
 
-def _read_states(sections: _ProblemFile, oracle: Oracle, name: str) -> OracleStates | None:
+def _read_states(sections: ProblemFile, oracle: Oracle, name: str) -> OracleStates | None:
     if sections.states is None:
         return None
     given: dict[str, Any] = {
@@ -299,32 +306,10 @@ def _read_states(sections: _ProblemFile, oracle: Oracle, name: str) -> OracleSta
     return states
 
 
-_SECTIONS: dict[tuple[str, ...], type[BaseModel]] = {
-    (): _ProblemFile,
-    ("oracle",): _OracleSection,
-    ("cost",): _CostSection,
-    ("cost", "learning"): _LearningSection,
-    ("queue",): _QueueSection,
-    ("horizon",): _HorizonSection,
-    ("evidence",): _EvidenceSection,
-    ("states",): _StatesSection,
-}
-
-
-def list_unknown(error: ValidationError) -> list[Location]:
-    """Return the locations of all unknown keys among the mistakes in a file."""
-    return [entry["loc"] for entry in error.errors() if entry["type"] == "extra_forbidden"]
-
-
-def list_keys(place: Location) -> list[str]:
-    """Return the keys that a section of a problem file has, or the sections that a file has."""
-    return list(_SECTIONS[tuple(map(str, place))].model_fields)
-
-
 def find_unknown_keys(content: Mapping[str, Any]) -> list[Location]:
     """Return the locations of all unknown keys in sections of a problem file."""
     try:
-        _ProblemFile.model_validate(dict(content))
+        ProblemFile.model_validate(dict(content))
     except ValidationError as error:
         return list_unknown(error)
     return []
@@ -333,43 +318,10 @@ def find_unknown_keys(content: Mapping[str, Any]) -> list[Location]:
 def _describe(error: ValidationError) -> str:
     """Describe all misspelt keys, or else one mistake; a misspelt key may be the missing one."""
     if unknown := list_unknown(error):
-        return describe_unknown_keys(unknown, list_keys)
-    mistake = error.errors()[0]
-    location = mistake["loc"]
-    if "capacity" in location:  # a union: name the key, not the member that failed
-        location = location[: location.index("capacity") + 1]
-    section, key = split_location(location)
-    kind, came = mistake["type"], shorten(mistake["input"])
-    if kind == "missing":
-        if not section:
-            return f"section [{key}] is missing; needed are [oracle], [cost], [queue] or [horizon]"
-        return f"{section}key {key} is missing"
-    if location[-1] == "capacity":
-        return f'{section}capacity must be a whole number or "auto", got {came}'
-    return f"{section}{key} must be {_allowed(mistake, location)}, got {came}"
-
-
-def _allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
-    named = {
-        "shape": " or ".join(get_args(Shape)),
-        "charged": " or ".join(get_args(Charged)),
-        "minimise": " or ".join(get_args(Objective)),
-    }
-    if location[-1] in named:
-        return named[str(location[-1])]
-    kinds = {
-        "float_type": "a number",
-        "int_type": "a whole number",
-        "list_type": "a list",
-        "string_type": "text",
-        "dict_type": "a table of probabilities by size",
-        "model_type": "a table of keys",
-        "greater_than_equal": "at least 0",
-        "less_than_equal": f"at most {MAX_WHOLE:,}",
-        "too_short": "a pair",
-        "too_long": "a pair",
-    }
-    return kinds.get(mistake["type"], str(mistake["msg"]))
+        return describe_unknown_keys(unknown, partial(list_keys, ProblemFile))
+    sentence = describe_mistake(error, ProblemFile, CHOICES)
+    needed = "; needed are [oracle], [cost], [queue] or [horizon]"
+    return sentence + needed * sentence.startswith("section")
 
 
 def list_presets() -> list[str]:

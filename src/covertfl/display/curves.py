@@ -18,8 +18,6 @@ from covertfl.solvers.structure import find_queue_thresholds
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Optima = list[tuple[int, QueueSolution]]  # first iteration, exact solution from there on
-
 
 def plot_training(scores: FloatArray, exposure: FloatArray) -> Figure:
     """Return the true model's score above the exposure, both by round.
@@ -75,63 +73,41 @@ def plot_threats(threats: Sequence[Threat]) -> Figure:
     return figure
 
 
-def weigh_thresholds(run: SpgaRun, arrival: int) -> FloatArray:
-    """Return the mean of theta_1 and theta_2 weighted by h and 1 - h, (iterations, W)."""
-    theta1, theta2, h = np.moveaxis(run.history.parameters[:, :, :, arrival], 1, 0)
+def weigh_thresholds(run: SpgaRun) -> FloatArray:
+    """Return the mean of theta_1 and theta_2 weighted by h and 1 - h without arrival, (K, W)."""
+    theta1, theta2, h = np.moveaxis(run.history.parameters[:, :, :, 0], 1, 0)
     return np.asarray(h * theta1 + (1.0 - h) * theta2)
 
 
-def plot_convergence(
-    runs: list[SpgaRun],
-    optima: Optima,
-    *,
-    arrival: int = 0,
-    title: str = "Thresholds of the structured policy gradient",
-) -> Figure:
-    """Plot thresholds and costs against iterations, mean and spread, with exact values as lines.
-
-    Parameters
-    ----------
-    optima : (first iteration, exact solution from there on); several if the problem changes
-    arrival : arrival index whose thresholds are drawn
-    """
+def plot_convergence(runs: list[SpgaRun], optimum: QueueSolution) -> Figure:
+    """Plot thresholds and costs against iterations, mean and spread, with exact values as lines."""
     figure = new_figure(9.0, 6.4)
     panels = figure.subplot_mosaic(
         [["thresholds", "thresholds"], ["privacy", "learning"]], height_ratios=[1.5, 1.0]
     )
-    _draw_thresholds(panels["thresholds"], runs, optima, arrival)
+    _draw_thresholds(panels["thresholds"], runs, optimum)
     spread = "one run" if len(runs) == 1 else f"mean and spread of {len(runs)} runs"
-    panels["thresholds"].set_title(f"{title} ({spread})", fontsize=11, loc="left")
-    _draw_costs(panels["privacy"], "privacy_cost", runs, optima)
-    _draw_costs(panels["learning"], "learning_cost", runs, optima)
+    title = f"Thresholds of the structured policy gradient ({spread})"
+    panels["thresholds"].set_title(title, fontsize=11, loc="left")
+    _draw_costs(panels["privacy"], "privacy_cost", runs, optimum)
+    _draw_costs(panels["learning"], "learning_cost", runs, optimum)
     return figure
 
 
-def _list_spans(optima: Optima, last: int) -> list[tuple[int, int, QueueSolution]]:
-    """Return the first and last iteration of each exact solution."""
-    stops = [start for start, _ in optima[1:]] + [last]
-    return [(start, stop, optimum) for (start, optimum), stop in zip(optima, stops, strict=True)]
-
-
-def _draw_costs(axes: Any, key: str, runs: list[SpgaRun], optima: Optima) -> None:
+def _draw_costs(axes: Any, key: str, runs: list[SpgaRun], optimum: QueueSolution) -> None:
     costs = np.array([getattr(run.history, key) for run in runs])
-    smooth = _smooth(costs.mean(axis=0))
+    smooth, exact = _smooth(costs.mean(axis=0)), getattr(optimum.evaluation, key)
     axes.plot(smooth, color=PALETTE[1], linewidth=1.4, label="mean over runs")
-    largest, label = 0.0, "exact optimum"
-    for start, stop, optimum in _list_spans(optima, len(smooth)):
-        exact = getattr(optimum.evaluation, key)
-        largest = max(largest, exact)
-        axes.plot([start, stop], [exact, exact], "--", color=PALETTE[0], label=label)
-        label = "_"  # later lines have no entry in the legend
+    axes.plot([0, len(smooth)], [exact, exact], "--", color=PALETTE[0], label="exact optimum")
     axes.set_xlabel("iteration")
     axes.set_ylabel(f"{key.replace('_', ' ')} per round")
-    axes.set_ylim(0.0, 1.15 * max(largest, float(np.quantile(smooth, 0.98))))
+    axes.set_ylim(0.0, 1.15 * max(exact, float(np.quantile(smooth, 0.98))))
     axes.legend(frameon=False, fontsize=8)
     tidy(axes)
 
 
-def _draw_thresholds(axes: Any, runs: list[SpgaRun], optima: Optima, arrival: int) -> None:
-    paths = np.array([weigh_thresholds(run, arrival) for run in runs])
+def _draw_thresholds(axes: Any, runs: list[SpgaRun], optimum: QueueSolution) -> None:
+    paths = np.array([weigh_thresholds(run) for run in runs])
     last, num_oracle = paths.shape[1], paths.shape[2]
     for state in range(num_oracle):
         color, dash = PALETTE[state % len(PALETTE)], DASHES[state % len(DASHES)]
@@ -140,41 +116,29 @@ def _draw_thresholds(axes: Any, runs: list[SpgaRun], optima: Optima, arrival: in
         axes.plot(mean, color=color, linestyle=dash, linewidth=1.8, label=f"oracle state {state}")
         if len(runs) > 1:
             axes.fill_between(np.arange(last), low, high, color=color, alpha=0.15, linewidth=0)
-        _draw_exact_thresholds(axes, _list_spans(optima, last), state, arrival)
+        exact = _find_exact_threshold(optimum, state)
+        if exact is not None:
+            axes.plot([0, last], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
+        else:
+            axes.plot([], [], " ", label=f"exact: state {state} never learns")
     axes.plot([], [], color="#555555", linewidth=1.0, label="exact (thin lines)")
     if len(runs) > 1:
         axes.fill_between([], [], [], color="#555555", alpha=0.15, label="10% to 90% of runs")
     axes.axhline(0.0, color="#bbbbbb", linewidth=0.8)
     axes.set_xlabel("iteration")
-    support = optima[0][1].problem.arrival_support
-    size = f" of {support[arrival]}" if len(support) > 2 else ""
-    happened = f"an arrival{size}" if arrival else "no arrival"
-    axes.set_ylabel(f"threshold with {happened} (updates)")
+    axes.set_ylabel("threshold with no arrival (updates)")
     axes.legend(**BESIDE)
     tidy(axes)
 
 
-def _draw_exact_thresholds(
-    axes: Any, spans: list[tuple[int, int, QueueSolution]], state: int, arrival: int
-) -> None:
-    """Draw a state's exact thresholds; where it never learns, the legend says so."""
-    color = PALETTE[state % len(PALETTE)]
-    for start, stop, optimum in spans:
-        exact = _find_exact_threshold(optimum, state, arrival)
-        if exact is not None:
-            axes.plot([start, stop], [exact, exact], color=color, linewidth=1.0, alpha=0.9)
-        else:
-            within = f"\nin {start} to {stop}" if len(spans) > 1 else ""
-            axes.plot([], [], " ", label=f"exact: state {state} never learns{within}")
-
-
-def _find_exact_threshold(optimum: QueueSolution, state: int, arrival: int) -> float | None:
+def _find_exact_threshold(optimum: QueueSolution, state: int) -> float | None:
+    """Return a state's threshold without arrival, None if it never learns."""
     thresholds = find_queue_thresholds(optimum)
     if thresholds is not None:
-        column = thresholds[state][arrival]
+        column = thresholds[state][0]
         return None if column is None else float(column[1])
     # Not a threshold policy: the first backlog at which it ever learns.
-    learns = np.flatnonzero(optimum.policy.table[state, arrival] > 0.0)
+    learns = np.flatnonzero(optimum.policy.table[state, 0] > 0.0)
     return float(learns[0]) if len(learns) else None
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from covertfl.errors import InvalidInput
 from covertfl.files.regular import read_bytes
@@ -76,6 +76,75 @@ def describe_unknown_keys(
             f"{', '.join(allowed)}" + (f"; did you mean {near}?" if near else "")
         )
     return "; ".join(clauses)
+
+
+def list_keys(model: type[BaseModel], place: Location) -> list[str]:
+    """Return the keys that the section at a location has, in a file of a model."""
+    return list(_find_section(model, place).model_fields)
+
+
+def _find_section(model: type[BaseModel], place: Location) -> type[BaseModel]:
+    for part in place:
+        field = model.model_fields.get(str(part))
+        # A section may be absent: `Section | None`.
+        kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+        found = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        model = found[0] if found else model
+    return model
+
+
+def list_unknown(error: ValidationError) -> list[Location]:
+    """Return the locations of all unknown keys among the mistakes in a file."""
+    return [entry["loc"] for entry in error.errors() if entry["type"] == "extra_forbidden"]
+
+
+def describe_mistake(
+    error: ValidationError, model: type[BaseModel], choices: Mapping[Location, str]
+) -> str:
+    """Return a sentence about the first mistake in a file: key, what is allowed, what came.
+
+    Parameters
+    ----------
+    model : of the whole file
+    choices : what keys allow that take values of different types, by location
+    """
+    mistake = error.errors()[0]
+    location = mistake["loc"]
+    place = location[: 1 if location[:1] in choices else 2]
+    choice = choices.get(place)
+    section, key = split_location(location if choice is None else place)
+    if mistake["type"] == "missing" and choice is None:
+        return f"{section}key {key} is missing" if section else f"section [{key}] is missing"
+    if mistake["type"] == "missing":
+        return f"{section}key {key} is missing; it must be {choice}"
+    allowed = choice or _describe_allowed(mistake, model)
+    return f"{section}{key} must be {allowed}, got {shorten(mistake['input'])}"
+
+
+def _describe_allowed(mistake: Any, model: type[BaseModel]) -> str:
+    location, context = mistake["loc"], mistake.get("ctx", {})
+    field = _find_section(model, location[:-1]).model_fields.get(str(location[-1]))
+    kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+    names = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
+    if names:
+        return "one of " + ", ".join(names[0])
+    allowed = {
+        "float_type": "a number",
+        "int_type": "a whole number",
+        "string_type": "text",
+        "bool_type": "true or false",
+        "list_type": "a list",
+        "dict_type": "a table of keys",
+        "model_type": "a table of keys",
+        "greater_than": f"more than {context.get('gt')}",
+        "less_than": f"less than {context.get('lt')}",
+        "greater_than_equal": f"at least {context.get('ge')}",
+        "less_than_equal": f"at most {context.get('le')}",
+        "finite_number": "a finite number",
+        "too_short": f"a list with at least {context.get('min_length')} values",
+        "too_long": f"a list with at most {context.get('max_length')} values",
+    }
+    return allowed.get(mistake["type"], str(mistake["msg"]))
 
 
 def shorten(value: object) -> str:

@@ -13,18 +13,17 @@ from collections.abc import Mapping
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 import covertfl
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.problem_file import (
     LoadedProblem,
+    ProblemFile,
     build_problem,
     find_unknown_keys,
-    list_keys,
-    list_unknown,
     read_preset_text,
 )
 from covertfl.decision.states import OracleStates
@@ -34,7 +33,10 @@ from covertfl.errors import InvalidInput
 from covertfl.files.format import FORMATS, require_format
 from covertfl.files.toml import (
     Location,
+    describe_mistake,
     describe_unknown_keys,
+    list_keys,
+    list_unknown,
     parse_toml,
     read_text,
     shorten,
@@ -187,60 +189,12 @@ def _describe(error: ValidationError, content: Mapping[str, Any]) -> str:
     if unknown:
         given = {key: content[key] for key in PROBLEM_SECTIONS if key in content}
         return describe_unknown_keys([*unknown, *find_unknown_keys(given)], _list_keys)
-    mistake = error.errors()[0]
-    location = mistake["loc"]
-    place = location[: 1 if location[:1] in CHOICES else 2]
-    choice = CHOICES.get(place)
-    section, key = split_location(location if choice is None else place)
-    if mistake["type"] == "missing":
-        return f"{section}key {key} is missing; it must be {choice}"
-    allowed = choice or _describe_allowed(mistake, location)
-    return f"{section}{key} must be {allowed}, got {shorten(mistake['input'])}"
+    return describe_mistake(error, RunSections, CHOICES)
 
 
 def _list_keys(place: Location) -> list[str]:
-    if place and place[0] in PROBLEM_SECTIONS:
-        return list_keys(place)
-    return list(_find_model(place).model_fields)
-
-
-def _find_model(location: tuple[int | str, ...]) -> type[BaseModel]:
-    model: type[BaseModel] = RunSections
-    for part in location:
-        found = model.model_fields[str(part)].annotation
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            model = found
-    return model
-
-
-def _list_choices(names: Any) -> str:
-    return "one of " + ", ".join(get_args(names))
-
-
-def _describe_allowed(mistake: Any, location: tuple[int | str, ...]) -> str:
-    field = _find_model(location[:-1]).model_fields.get(str(location[-1]))
-    if field is not None:
-        # The field may also be absent: `Literal[...] | None`.
-        for choice in (field.annotation, *get_args(field.annotation)):
-            if get_origin(choice) is Literal:
-                return _list_choices(choice)
-    context = mistake.get("ctx", {})
-    kinds = {
-        "float_type": "a number",
-        "int_type": "a whole number",
-        "string_type": "text",
-        "bool_type": "true or false",
-        "list_type": "a list",
-        "dict_type": "a table of keys",
-        "model_type": "a table of keys",
-        "greater_than": f"more than {context.get('gt')}",
-        "less_than": f"less than {context.get('lt')}",
-        "greater_than_equal": f"at least {context.get('ge')}",
-        "less_than_equal": f"at most {context.get('le')}",
-        "finite_number": "a finite number",
-        "too_short": "a list with at least one value",
-    }
-    return kinds.get(mistake["type"], str(mistake["msg"]))
+    is_problem = bool(place) and place[0] in PROBLEM_SECTIONS
+    return list_keys(ProblemFile if is_problem else RunSections, place)
 
 
 def list_versions() -> dict[str, str]:

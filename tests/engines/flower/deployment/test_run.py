@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,3 +142,25 @@ def test_other_failures_are_failures_of_the_deployment() -> None:
     assert type(error) is DeploymentFailed
     assert error.exit_status == errors.NoSolution.exit_status
     assert "ZeroDivisionError: division by zero" in str(error)
+
+
+def test_a_run_is_followed_until_it_is_finished(tmp_path: Path) -> None:
+    deployment: Any = Deployment(make_run(**SMALL), tmp_path / "out", num_nodes=4)
+    found = SimpleNamespace(status="running", sub_status="", details="")
+    deployment.federation = SimpleNamespace(
+        processes=SimpleNamespace(running={"superlink": 1, "server": 2}, quote=lambda name: name),
+        control=SimpleNamespace(find_status=lambda _: found),
+        disconnect_ended=lambda: None,
+    )
+    deployment._progress = SimpleNamespace(read_new=lambda: ["one", "two"])
+    told: list[str] = []
+    assert not deployment.check(7, told.append)
+    found.status, found.sub_status = "finished", "completed"
+    assert deployment.check(7, told.append)
+    assert told == ["one", "two"] * 2
+    found.sub_status, found.details = "failed", "no reason"
+    with pytest.raises(DeploymentFailed, match="the run ended as failed: no reason"):
+        deployment.check(7)
+    del deployment.federation.processes.running["server"]
+    with pytest.raises(DeploymentFailed, match="the server of the federation has ended"):
+        deployment.check(7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covertfl import FiniteHorizon, LearningCost, Oracle, QueueProblem, load_problem
+from covertfl import FiniteHorizon, LearningCost, Oracle, QueueProblem
 
 TRANSITION = ((0.8, 0.2, 0.0), (0.3, 0.5, 0.2), (0.0, 0.2, 0.8))
 SUCCESS = (0.1, 0.43, 0.95)
@@ -38,6 +38,8 @@ def make_horizon(rounds: int, updates: int) -> FiniteHorizon:
 
 def load_queue(preset: str) -> QueueProblem:
     """Return the queue of a preset."""
+    from covertfl import load_problem  # not needed where memory is measured
+
     problem = load_problem(preset)
     assert isinstance(problem, QueueProblem)
     return problem

@@ -13,8 +13,6 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from covertfl.intervals import wilson_interval
-
 DOCUMENTS = Path(__file__).resolve().parent.parent / "docs"
 
 
@@ -101,6 +99,8 @@ def describe_date(command: str) -> str:
 
 def describe_share(share: float, runs: int, confidence: float = 0.95, digits: int = 1) -> str:
     """Describe a share of runs with its interval."""
+    from covertfl.intervals import wilson_interval  # not needed where memory is measured
+
     shown = (share, *wilson_interval(share * runs, runs, confidence=confidence))
     middle, low, high = (f"{value:.{digits}%}" for value in shown)
     return f"{middle} [{low}, {high}]"

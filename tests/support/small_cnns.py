@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from torch import nn
 
 from covertfl.kernels.autograd.module import ModelFactory
@@ -52,14 +49,3 @@ def make_examples(num: int = 60, seed: int = 0) -> Examples:
 
 def make_jobs(make_model: ModelFactory) -> list[LocalJob]:
     return make_uneven_jobs(make_model, (make_examples(), make_examples(seed=5)))
-
-
-def make_chains() -> list[list[list[LocalJob]]]:
-    jobs = make_jobs(make_dropping)
-    chains = [[jobs[0], jobs[3], jobs[4]], [jobs[1]], [jobs[3], jobs[2], jobs[0]], [jobs[2]]]
-    return [[[job] for job in chain] for chain in chains]
-
-
-def start_together(jobs: Sequence[LocalJob]) -> list[LocalJob]:
-    """Return jobs that start from the weights of the first."""
-    return [replace(job, weights=jobs[0].weights) for job in jobs]

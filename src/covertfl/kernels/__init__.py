@@ -1,7 +1,6 @@
 """How a client trains: local jobs, and the kernels that run many of them at once.
 
 - `job`: a client's work in a round (`LocalJob`, `Examples`, `LocalOptimizer`, `LocalKernel`)
-- `chain`: moves that a kernel carries out by itself, one after the other (`Moves`, `Stops`)
 - `weights`: a model's weights as one vector and as tensors (`Layout`, `Vector`)
 - `choose`: the kernel for a model and a device, and initial weights
 - `mlp`: the compiled kernel of perceptrons

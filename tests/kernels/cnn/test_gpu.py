@@ -12,21 +12,13 @@ pytest.importorskip("torch")
 import torch
 
 from covertfl.kernels.autograd.module import ModelFactory
-from covertfl.kernels.chain import Stops
 from covertfl.kernels.choose import choose_kernel
 from covertfl.kernels.cnn.blocks import Block
 from covertfl.kernels.cnn.kernel import CnnKernel, Precision
 from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.job import Examples, LocalOptimizer
 from tests.support.plain_loop import OPTIMIZERS
-from tests.support.small_cnns import (
-    make_chains,
-    make_dropping,
-    make_examples,
-    make_jobs,
-    make_plain,
-    start_together,
-)
+from tests.support.small_cnns import make_dropping, make_jobs, make_plain
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -48,26 +40,6 @@ def test_bits_of_a_gpu_depend_on_the_job_alone(precision: Precision) -> None:
     first, again = kernel.run(jobs), kernel.run(jobs[::-1])[::-1]
     for job, one, two in zip(jobs, first, again, strict=True):
         assert one.tobytes() == two.tobytes() == kernel.run([job])[0].tobytes()
-
-
-def test_means_and_ratings_of_a_gpu_depend_on_their_group_alone() -> None:
-    jobs, held_out = make_jobs(make_dropping), make_examples(200, seed=9)
-    kernel = CnnKernel(make_dropping, "multiclass", LocalOptimizer())
-    groups = [start_together(group) for group in (jobs[:2], jobs[3:5], jobs[6:8])]
-    together = kernel.average_jobs(groups)
-    for group, mean in zip(groups, together, strict=True):
-        assert mean.tobytes() == kernel.average_jobs([group])[0].tobytes()
-        rows = [len(job.rows) for job in group]
-        expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
-        np.testing.assert_allclose(mean, expected, rtol=1e-6, atol=1e-9)
-    chains = [*make_chains(), [groups[0], groups[1]]]
-    places = [(0, 1, 3), (1,), (1, 2, 3), (0, 1), (1, 2)]
-    stops = [Stops(coarse, coarse) for coarse in places]
-    rated = kernel.rate_chains(chains, stops, coarse=held_out, full=held_out)
-    for chain, own, found in zip(chains, stops, rated, strict=True):
-        (alone,) = kernel.rate_chains([chain], [own], coarse=held_out, full=held_out)
-        assert found.coarse.tolist() == alone.coarse.tolist() == list(found.full.values())
-        assert found.full == alone.full
 
 
 # Height, width, channels, size of the window, outputs; pairs of pixels are one in the first two.

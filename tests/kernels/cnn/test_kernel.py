@@ -17,20 +17,12 @@ import torch
 from torch import nn
 
 from covertfl.kernels.autograd.kernel import TorchKernel
-from covertfl.kernels.chain import Stops
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.cnn.blocks import Block
 from covertfl.kernels.cnn.kernel import CnnKernel
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 from tests.support.plain_loop import OPTIMIZERS
-from tests.support.small_cnns import (
-    make_chains,
-    make_dropping,
-    make_examples,
-    make_jobs,
-    make_plain,
-    start_together,
-)
+from tests.support.small_cnns import make_dropping, make_examples, make_jobs, make_plain
 
 
 def test_the_networks_of_the_images_task() -> None:
@@ -53,66 +45,26 @@ def test_a_gradient_is_that_of_all_rows() -> None:
     assert np.abs(first).max() > 1e-2
 
 
-def test_a_chain_is_its_jobs_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a stack takes only two of them, and steps are prepared two by two."""
-    monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", 2)
-    monkeypatch.setattr("covertfl.kernels.cnn.steps._TABLE_STEPS", 2)
-    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
-    for chain, result in zip(make_chains(), kernel.run_chains(make_chains()), strict=True):
-        weights = chain[0][0].weights
-        for (job,) in chain:
-            weights = kernel.run([replace(job, weights=weights)])[0]
-        np.testing.assert_allclose(result, weights, rtol=0.0, atol=1e-5)
-
-
-def test_momentum_begins_anew_in_every_job_of_a_chain() -> None:
-    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["momentum"], "cpu")
-    chain = make_chains()[0]
-    middle = kernel.run_chains([chain[:2]])[0]
-    expected = kernel.run([replace(chain[2][0], weights=middle)])[0]
-    np.testing.assert_allclose(kernel.run_chains([chain])[0], expected, rtol=0.0, atol=1e-6)
-
-
-def test_a_mean_is_that_of_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of weights and of gradients, by numbers of rows, also where a stack takes only two jobs."""
-    monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", 2)
-    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_jobs_that_follow_each_other_in_a_slot_begin_anew(
+    most: int, optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a stack takes few of them, and steps are prepared two by two."""
     jobs = make_jobs(make_dropping)
-    groups = [start_together(group) for group in (jobs[:3], [jobs[4], jobs[0], jobs[3]], jobs[6:8])]
-    for group, mean in zip(groups, kernel.average_jobs(groups), strict=True):
-        rows = [len(job.rows) for job in group]
-        expected = np.average(np.stack(kernel.run(group)), axis=0, weights=rows)
-        np.testing.assert_allclose(mean, expected, rtol=0.0, atol=1e-6)
-    with pytest.raises(InvalidInput, match="at least one example"):
-        kernel.average_jobs([jobs[:1], [jobs[2]]])
+    kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS[optimizer], "cpu")
+    expected = [kernel.run([job])[0] for job in jobs]
+    monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", most)
+    monkeypatch.setattr("covertfl.kernels.cnn.steps._TABLE_STEPS", 2)
+    for one, other in zip(kernel.run(jobs), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-6)
 
 
-def test_a_chain_of_means_is_its_moves_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As FedAvg goes from round to round, in the company of other chains, in few slots or many."""
-    jobs = [job for job in make_jobs(make_dropping) if job.work == "train"]
-    rounds = [jobs[:3], [jobs[3], jobs[2]], [jobs[1]], [jobs[2]], jobs[:4]]
-    chains = [[start_together(move) for move in rounds], *make_chains(), [[jobs[2]]]]
-    found = []
-    for most in (1, 2, 512):
-        monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", most)
-        kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
-        found.append(kernel.run_chains(chains))
-    weights = chains[0][0][0].weights
-    for move in chains[0]:
-        own = [replace(job, weights=weights) for job in move]
-        weights = kernel.average_jobs([own])[0] if any(len(job.rows) for job in move) else weights
-    for results in found:
-        np.testing.assert_allclose(results[0], weights, rtol=0.0, atol=1e-5)
-        assert results[-1].tobytes() == jobs[2].weights.tobytes()
-        for one, other in zip(results, found[0], strict=True):
-            np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-5)
-
-
-def test_chains_that_do_not_fit_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_that_do_not_fit_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS["adam"], "cpu")
-    together = kernel.run_chains(make_chains())
-    monkeypatch.setattr("covertfl.kernels.cnn.kernel._HELD_FLOATS", 3 * kernel.layout.size)
-    for one, other in zip(together, kernel.run_chains(make_chains()), strict=True):
+    together = kernel.run(make_jobs(make_dropping))
+    monkeypatch.setattr("covertfl.kernels.cnn.kernel._HELD_FLOATS", 5 * kernel.layout.size)
+    for one, other in zip(together, kernel.run(make_jobs(make_dropping)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-6)
 
 
@@ -156,9 +108,7 @@ def test_a_binary_loss_worked_by_hand() -> None:
     np.testing.assert_allclose(gradient[-1], 0.25, atol=1e-7)
     assert not gradient[:-1].any()
     still = replace(job, rows=job.rows[:0], work="train")
-    stops = [Stops((0, 1), (1,))]
-    (rated,) = kernel.rate_chains([[[still]]], stops, coarse=examples, full=examples)
-    assert rated.coarse.tolist() == [0.75, 0.75] and rated.full == {0: 0.75, 1: 0.75}
+    assert kernel.run([still])[0].tobytes() == job.weights.tobytes()
 
 
 SGD = LocalOptimizer("sgd", lr=1e-9)
@@ -191,18 +141,6 @@ def test_what_a_narrow_range_cannot_hold_is_computed_with_more() -> None:
             each.predict(job.weights, job.examples.features) for each in (kernel, plain)
         )
         np.testing.assert_allclose(found, expected, rtol=1e-6)
-    chains, stops = [[[small]], [[large]]], [Stops((0, 1), (1,))] * 2
-    for held_out in (small.examples, large.examples):
-        rated, expected_rated = (
-            each.rate_chains(chains, stops, coarse=held_out, full=held_out)
-            for each in (kernel, plain)
-        )
-        for own, same in zip(rated, expected_rated, strict=True):
-            assert own.is_finite and own.full == same.full
-            assert own.coarse.tolist() == same.coarse.tolist()
-    kernel._trainers = [narrow]
-    rated = kernel.rate_chains(chains, stops, coarse=small.examples, full=large.examples)
-    assert [each.is_finite for each in rated] == [False, False]
 
 
 def test_predictions_have_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,17 +159,6 @@ def test_predictions_have_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernel.predict(weights[0], features[:0]).shape == (0, 3)
 
 
-def test_bad_chains_are_refused() -> None:
-    kernel = CnnKernel(make_plain, "multiclass", LocalOptimizer(), "cpu")
-    job = make_jobs(make_plain)[0]
-    for empty in ([], [[job], []]):
-        with pytest.raises(InvalidInput, match="at least one job"):
-            kernel.run_chains([empty])
-    with pytest.raises(InvalidInput, match="must train"):
-        kernel.run_chains([[[job], [replace(job, work="gradient")]]])
-    with pytest.raises(InvalidInput, match="same batch size"):
-        kernel.run_chains([[[job], [replace(job, batch_size=3)]]])
-    with pytest.raises(InvalidInput, match="the same weights"):
-        kernel.run_chains([[[job, replace(job, weights=job.weights + 1.0)]]])
+def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(InvalidInput, match="precision must be float16 or tf32 or"):
         CnnKernel(make_plain, "binary", LocalOptimizer(), "cpu", precision="half")  # type: ignore[arg-type]

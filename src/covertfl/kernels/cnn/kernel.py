@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
@@ -26,12 +26,10 @@ from torch import nn
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.autograd.module import ModelFactory, describe_layout
-from covertfl.kernels.chain import Moves, RatedChain, Stops
 from covertfl.kernels.cnn.blocks import Network, describe_network
-from covertfl.kernels.cnn.chains import ChainStack, Moved, average_results
 from covertfl.kernels.cnn.memory import DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.ratings import ChainRatings, Rater
+from covertfl.kernels.cnn.slots import JobStack
 from covertfl.kernels.cnn.steps import count_stacked
 from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.generator import isolate_generator
@@ -42,10 +40,8 @@ if TYPE_CHECKING:
     from covertfl.kernels.cnn.gpu import TritonPasses
 
 Precision = Literal["float16", "tf32", "float32"]
-Note = Callable[[torch.Tensor, Moved], None]
-_Result = TypeVar("_Result")
 
-# Number of weights that predict together, and of floats in the weights of chains that run together,
+# Number of weights that predict together, and of floats in the weights of jobs that run together,
 # which bound the memory.
 _PREDICTED_WEIGHTS, _HELD_FLOATS = 64, 2**31
 _LARGEST_SIDE = 128
@@ -67,19 +63,14 @@ def find_image(module: nn.Module) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Chains of one kind that run together, and their numbers."""
+    """Jobs of one kind that run together, and their numbers."""
 
     numbers: list[int]
-    chains: list[Moves]
-
-    @property
-    def jobs(self) -> list[LocalJob]:
-        """All jobs."""
-        return [job for chain in self.chains for move in chain for job in move]
+    jobs: list[LocalJob]
 
     def choose(self, places: Sequence[int]) -> _Part:
-        """Return some of the chains."""
-        return _Part([self.numbers[n] for n in places], [self.chains[n] for n in places])
+        """Return some of the jobs."""
+        return _Part([self.numbers[n] for n in places], [self.jobs[n] for n in places])
 
 
 class CnnKernel:
@@ -129,71 +120,23 @@ class CnnKernel:
         return StackTrainer(passes, self.loss, self.optimizer, self._memory)
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
-        """Return the weights after each job, or its gradient."""
-        return self.run_chains([[[job]] for job in jobs])
+        """Return the weights after each job, or its gradient.
 
-    def average_jobs(self, groups: Sequence[Sequence[LocalJob]]) -> list[Vector]:
-        """Return the mean result of each group's jobs, weighted by their rows (FedAvg, FedSGD).
-
-        Only means leave the device.
+        What is not finite is computed again where that may help.
         """
-        if not all(any(len(job.rows) for job in group) for group in groups):
-            raise InvalidInput("a mean needs at least one example, got none")
-        return self.run_chains([[group] for group in groups])
-
-    def run_chains(self, chains: Sequence[Moves]) -> list[Vector]:
-        """Return the weights after the last move of each chain.
-
-        A move is a group of jobs, at least one, and leads to the mean of their results, weighted by
-        their rows.  It starts from the weights after the previous one; only the jobs of the first
-        move use their own weights, which are the same.  Nothing leaves the device in between.  The
-        jobs of a chain have the same batch size; gradients are possible only in chains of one move.
-        """
-        for chain in chains:
-            self._check_chain(chain)
-
-        def run(trainer: StackTrainer, part: _Part) -> list[tuple[Vector, bool]]:
-            network = self._find_part_network(part)
-            places = torch.from_numpy(network.places).to(self.device)
-            weights = self._load_starts(network, part)
-            results = self._run_part(trainer, part, weights).index_select(1, places)
-            is_finite = results.isfinite().all(dim=1).tolist()
-            return list(zip(self._memory.download(results), is_finite, strict=True))
-
-        return self._run_parts(chains, run)
-
-    def rate_chains(
-        self,
-        chains: Sequence[Moves],
-        stops: Sequence[Stops],
-        *,
-        coarse: Examples,
-        full: Examples,
-        on_examples: Callable[[int], None] | None = None,
-    ) -> list[RatedChain]:
-        """Run chains as `run_chains` does and return their accuracies along the way.
-
-        Parameters
-        ----------
-        chains : as for `run_chains`, of jobs that train
-        stops : for each chain, the numbers of moves after which it is rated, from 0
-        coarse, full : examples for the two ratings of `Stops`
-        on_examples : called now and then with the number of examples trained on since the last call
-        """
-        for chain, places in zip(chains, stops, strict=True):
-            self._check_chain(chain)
-            is_inside = all(0 <= stop <= len(chain) for stop in (*places.coarse, *places.full))
-            if chain[0][0].work != "train" or not places.coarse or not is_inside:
-                raise InvalidInput(
-                    "a rated chain must train and have stops between 0 and its number of moves"
-                )
-
-        def rate(trainer: StackTrainer, part: _Part) -> list[tuple[RatedChain, bool]]:
-            own = [stops[number] for number in part.numbers]
-            rated = self._rate_part(trainer, part, own, coarse, full, on_examples)
-            return [(each, each.is_finite) for each in rated]
-
-        return self._run_parts(chains, rate)
+        for job in jobs:
+            self._check(job)
+        found: dict[int, Vector] = {}
+        with self._at_work():
+            for whole in self._list_parts(jobs):
+                part = whole
+                for trainer in self._trainers:
+                    results, is_finite = self._run_part(trainer, part)
+                    found |= zip(part.numbers, results, strict=True)
+                    part = part.choose([n for n, finite in enumerate(is_finite) if not finite])
+                    if not part.numbers:
+                        break
+        return [found[number] for number in range(len(jobs))]
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
@@ -206,61 +149,22 @@ class CnnKernel:
         ):
             yield
 
-    def _run_parts(
-        self,
-        chains: Sequence[Moves],
-        run: Callable[[StackTrainer, _Part], list[tuple[_Result, bool]]],
-    ) -> list[_Result]:
-        """Return the results of chains; what is not finite is computed again where that may help.
-
-        `run` returns a result for each chain, and whether it is finite.
-        """
-        found: dict[int, _Result] = {}
-        with self._at_work():
-            for whole in self._list_parts(chains):
-                part = whole
-                for trainer in self._trainers:
-                    results = run(trainer, part)
-                    found |= {n: one for n, (one, _) in zip(part.numbers, results, strict=True)}
-                    part = part.choose(
-                        [n for n, (_, is_finite) in enumerate(results) if not is_finite]
-                    )
-                    if not part.numbers:
-                        break
-        return [found[number] for number in range(len(chains))]
-
-    def _list_parts(self, chains: Sequence[Moves]) -> Iterator[_Part]:
-        """Yield chains of one kind, as many as their weights fit into the memory."""
+    def _list_parts(self, jobs: Sequence[LocalJob]) -> Iterator[_Part]:
+        """Yield jobs of one kind, as many as their weights fit into the memory."""
         kinds: dict[tuple[str, int, tuple[int, ...]], list[int]] = {}
-        for number, chain in enumerate(chains):
-            job = chain[0][0]
+        for number, job in enumerate(jobs):
             kind = (job.work, job.batch_size, job.examples.features.shape[1:])
             kinds.setdefault(kind, []).append(number)
+        most = max(_HELD_FLOATS // (2 * self.layout.size), 1)  # weights are held twice
         for members in kinds.values():
-            held = np.cumsum([1 + max(map(len, chains[number])) for number in members])
-            turns = dict(
-                zip(members, (held * self.layout.size // _HELD_FLOATS).tolist(), strict=True)
-            )
-            for _, group in itertools.groupby(members, key=turns.__getitem__):
-                numbers = list(group)
-                yield _Part(numbers, [chains[number] for number in numbers])
+            for start in range(0, len(members), most):
+                numbers = members[start : start + most]
+                yield _Part(numbers, [jobs[number] for number in numbers])
 
-    def _check_chain(self, chain: Moves) -> None:
-        if not chain or not all(chain):
-            raise InvalidInput("a chain must have at least one job in every move, got none")
-        jobs = [job for move in chain for job in move]
-        for job in jobs:
-            check_job(job, self.layout, self.loss)
-            network = self._find_network(job.examples.features.shape[1:])
-            self._check_labels(job, network.blocks[-1].outputs)
-        forms = {(job.work, job.batch_size, job.examples.features.shape[1:]) for job in jobs}
-        if len(forms) > 1 or (len(chain) > 1 and chain[0][0].work == "gradient"):
-            raise InvalidInput(
-                "all jobs of a chain must train, with the same batch size and size of images"
-            )
-        first = chain[0][0].weights
-        if not all(job.weights is first or np.array_equal(job.weights, first) for job in chain[0]):
-            raise InvalidInput("all jobs of a move must start from the same weights")
+    def _check(self, job: LocalJob) -> None:
+        check_job(job, self.layout, self.loss)
+        network = self._find_network(job.examples.features.shape[1:])
+        self._check_labels(job, network.blocks[-1].outputs)
 
     def _check_labels(self, job: LocalJob, outputs: int) -> None:
         if self.loss == "binary" and outputs != 1:
@@ -285,78 +189,35 @@ class CnnKernel:
             self._networks[image] = network
         return self._networks[image]
 
-    def _find_part_network(self, part: _Part) -> Network:
-        return self._find_network(part.chains[0][0][0].examples.features.shape[1:])
+    def _run_part(self, trainer: StackTrainer, part: _Part) -> tuple[list[Vector], list[bool]]:
+        """Return the results of jobs, and whether each is finite."""
+        jobs = part.jobs
+        network = self._find_network(jobs[0].examples.features.shape[1:])
+        weights = self._memory.load_weights(network, [job.weights for job in jobs])
+        found = self._find_results(trainer, network, jobs, weights)
+        places = torch.from_numpy(network.places).to(self.device)
+        results = found.index_select(1, places)
+        is_finite: list[bool] = results.isfinite().all(dim=1).tolist()
+        return self._memory.download(results), is_finite
 
-    def _run_part(
-        self, trainer: StackTrainer, part: _Part, weights: torch.Tensor, note: Note | None = None
+    def _find_results(
+        self,
+        trainer: StackTrainer,
+        network: Network,
+        jobs: Sequence[LocalJob],
+        weights: torch.Tensor,
     ) -> torch.Tensor:
-        """Return (C, padded) results from initial weights; `note` is called as weights change."""
-        network, jobs = self._find_part_network(part), part.jobs
+        """Return the (J, padded) results of jobs from initial weights."""
         data = self._memory.load_examples(jobs)
         # A batch is no wider than the longest job.
         width = min(jobs[0].batch_size, max(len(job.rows) for job in jobs))
         if jobs[0].work == "gradient":
-            counts = [len(chain[0]) for chain in part.chains]
-            own = weights.repeat_interleave(torch.tensor(counts, device=self.device), dim=0)
-            sums = torch.split(trainer.sum_gradients(network, data, jobs, width, own), counts)
-            pairs = zip(sums, part.chains, strict=True)
-            return torch.stack([average_results(group, chain[0]) for group, chain in pairs])
-        stack = ChainStack(part.chains, weights, count_stacked(width), self._memory.send)
+            return trainer.sum_gradients(network, data, jobs, width, weights)
+        stack = JobStack(jobs, weights, count_stacked(width), self._memory.send)
         steps = trainer.train(network, data, stack.list_stretches(), width, stack.slots)
         for time in itertools.chain(steps, [stack.num_steps]):
-            moved = stack.exchange(time)
-            if note is not None:
-                note(stack.weights, moved)
+            stack.exchange(time)
         return stack.weights
-
-    def _load_starts(self, network: Network, part: _Part) -> torch.Tensor:
-        """Return the (C, padded) initial weights of chains."""
-        return self._memory.load_weights(network, [chain[0][0].weights for chain in part.chains])
-
-    def _rate_part(
-        self,
-        trainer: StackTrainer,
-        part: _Part,
-        stops: Sequence[Stops],
-        coarse: Examples,
-        full: Examples,
-        on_examples: Callable[[int], None] | None,
-    ) -> list[RatedChain]:
-        """Return the accuracies along chains."""
-        network = self._find_part_network(part)
-        weights = self._load_starts(network, part)
-        rate = self._make_rater(trainer, network, coarse)
-        ratings = ChainRatings(rate, weights, stops, self._memory.send)
-        ratings.note(weights, [(number, 0) for number in range(len(weights))])
-
-        def note(weights: torch.Tensor, moved: Moved) -> None:
-            ratings.note(weights, moved)
-            if moved and on_examples is not None:
-                moves = [part.chains[chain][number - 1] for chain, number in moved]
-                on_examples(sum(len(job.rows) for move in moves for job in move))
-
-        last = self._run_part(trainer, part, weights, note)
-        return ratings.collect(self._make_rater(trainer, network, full), last)
-
-    def _make_rater(self, trainer: StackTrainer, network: Network, examples: Examples) -> Rater:
-        """Return a function that finds the accuracies of stacked weights.
-
-        An accuracy is NaN where outputs are not finite.
-        """
-        images = self._memory.move_images(examples.features)
-        labels = torch.tensor(examples.labels, device=self.device)
-
-        def rate_some(stack: torch.Tensor) -> torch.Tensor:
-            outputs = trainer.predict(network, stack, images)
-            predicted = outputs.argmax(dim=-1) if outputs.shape[-1] > 1 else outputs[..., 0] > 0.0
-            ratings = (predicted == labels).double().mean(dim=1)
-            return ratings.masked_fill_(~outputs.isfinite().flatten(1).all(dim=1), torch.nan)
-
-        def rate(stack: torch.Tensor) -> torch.Tensor:
-            return torch.cat([rate_some(part) for part in torch.split(stack, _PREDICTED_WEIGHTS)])
-
-        return rate
 
     def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""
@@ -378,7 +239,7 @@ class CnnKernel:
         return found
 
     def _predict(self, network: Network, stack: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-        """Return outputs; what is not finite is computed again as in `_run_parts`."""
+        """Return outputs; what is not finite is computed again as in `run`."""
         first, *others = self._trainers
         outputs = first.predict(network, stack, images)
         for trainer in others:

@@ -1,9 +1,8 @@
-"""Which job of which chain is in which slot of a stack of networks, step by step.
+"""Jobs in the slots of a stack of networks: which is where, step by step, and its weights.
 
-A chain is a sequence of moves, a move a group of jobs that start from the same weights; the next
-move starts when all of them have ended.  How many steps each takes is known beforehand, so that
-their places are, too.  A slot is filled again as soon as its job has ended, first with jobs of the
-chain that has the longest way to go, so that the stack stays full.
+How many steps each job takes is known beforehand, so that its place is, too.  A slot is filled
+again as soon as its job has ended, with the longest job that waits, so that the stack stays full.
+Every job starts with a new optimizer: only weights go in and out.
 """
 
 from __future__ import annotations
@@ -13,9 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Lengths = Sequence[Sequence[Sequence[int]]]  # steps by chain, move and job; a job may have none
+import numpy as np
+import torch
 
-# Slots beyond those that fill the time of the longest chain: there are gaps between moves.
+from covertfl.kernels.cnn.memory import Send
+from covertfl.kernels.cnn.steps import Stretch, count_steps
+from covertfl.kernels.job import LocalJob
+
+# Slots beyond those that fill the time of the longest job: the others do not fit without gaps.
 _SLACK = 1.1
 
 
@@ -23,113 +27,89 @@ _SLACK = 1.1
 class Stay:
     """A job in a slot, from step `start` up to `stop`."""
 
-    chain: int
-    move: int
-    job: int  # number in its move
+    job: int
     slot: int
     start: int
     stop: int
 
 
-@dataclass(frozen=True)
-class MoveEnd:
-    """The end of a chain's move, before step `time`."""
-
-    time: int
-    chain: int
-    move: int
+def count_slots(lengths: Sequence[int], most: int) -> int:
+    """Return the slots, up to `most`, that keep a stack full while the longest job goes on."""
+    longest = max(lengths, default=0)
+    return max(1, min(most, math.ceil(_SLACK * sum(lengths) / max(longest, 1))))
 
 
-@dataclass(frozen=True, eq=False)
-class Timetable:
-    """The stays of all jobs that have steps, by their starts, and the ends of moves, by time."""
+def assign_slots(lengths: Sequence[int], slots: int) -> list[Stay]:
+    """Return the stays of jobs, longest first, by their starts; jobs without steps have none.
 
-    stays: list[Stay]
-    ends: list[MoveEnd]
+    Parameters
+    ----------
+    lengths : number of steps of each job
+    slots : at least one
+    """
+    free = [(0, slot) for slot in range(slots)]  # by the time from which each is free
+    stays = []
+    for job in sorted(range(len(lengths)), key=lambda job: -lengths[job]):
+        if lengths[job]:
+            start, slot = heapq.heappop(free)
+            stays.append(Stay(job, slot, start, start + lengths[job]))
+            heapq.heappush(free, (start + lengths[job], slot))
+    return sorted(stays, key=lambda stay: stay.start)
 
-    @property
-    def num_slots(self) -> int:
-        """Number of slots in use."""
-        return max((stay.slot + 1 for stay in self.stays), default=0)
+
+class JobStack:
+    """Weights of jobs, before they enter a slot and after they have left it.
+
+    Parameters
+    ----------
+    weights : (J, padded) initial weights on the device, which the results replace
+    most : largest number of slots
+    send : copies an array to the device
+    """
+
+    def __init__(
+        self, jobs: Sequence[LocalJob], weights: torch.Tensor, most: int, send: Send
+    ) -> None:
+        self._jobs, self.weights = jobs, weights
+        lengths = [count_steps(job) for job in jobs]
+        self._stays = stays = assign_slots(lengths, count_slots(lengths, most))
+        used = max((stay.slot + 1 for stay in stays), default=1)
+        self.slots = weights.new_zeros((used, weights.shape[1]))
+        self._entering = _Copies([(stay.start, stay.slot, stay.job) for stay in stays], send)
+        self._leaving = _Copies([(stay.stop, stay.slot, stay.job) for stay in stays], send)
 
     @property
     def num_steps(self) -> int:
-        """Number of steps until all have ended."""
-        return max((stay.stop for stay in self.stays), default=0)
+        """Number of steps until all jobs have ended."""
+        return max((stay.stop for stay in self._stays), default=0)
+
+    def list_stretches(self) -> list[Stretch]:
+        """Return the jobs in their slots, in the order of their starts."""
+        return [
+            Stretch(self._jobs[stay.job], stay.slot, stay.start, stay.stop) for stay in self._stays
+        ]
+
+    def exchange(self, time: int) -> None:
+        """Take weights out of slots and put others in, before the step of a time."""
+        if copies := self._leaving.find(time):
+            self.weights.index_copy_(0, copies[1], self.slots.index_select(0, copies[0]))
+        if copies := self._entering.find(time):
+            self.slots.index_copy_(0, copies[0], self.weights.index_select(0, copies[1]))
 
 
-def count_slots(lengths: Lengths, most: int) -> int:
-    """Return the slots, up to `most`, that keep a stack full while the longest chain goes on."""
-    total = sum(sum(move) for chain in lengths for move in chain)
-    longest = max((_measure_way(chain)[0] for chain in lengths), default=0)
-    return max(1, min(most, math.ceil(_SLACK * total / max(longest, 1))))
+class _Copies:
+    """Slots and jobs between which weights are copied, by time."""
 
+    def __init__(self, copies: Sequence[tuple[int, int, int]], send: Send) -> None:
+        table = np.array(sorted(copies), dtype=np.int64).reshape(-1, 3)
+        times, starts, counts = np.unique(table[:, 0], return_index=True, return_counts=True)
+        parts = zip(times.tolist(), starts.tolist(), counts.tolist(), strict=True)
+        self._parts = {time: slice(start, start + count) for time, start, count in parts}
+        self._slots, self._rows = (send(np.ascontiguousarray(table[:, n])) for n in (1, 2))
 
-def assign_slots(lengths: Lengths, slots: int) -> Timetable:
-    """Return the timetable of chains in a number of slots, at least one."""
-    return _Assignment(lengths, slots).run()
-
-
-class _Assignment:
-    """The jobs that wait and run while a timetable is made."""
-
-    def __init__(self, lengths: Lengths, slots: int) -> None:
-        self._lengths = lengths
-        self._ways = [_measure_way(chain) for chain in lengths]
-        self._free = list(range(slots))
-        self._waiting: list[tuple[int, int, int, int]] = []  # by falling way, chain, move, job
-        self._running: list[tuple[int, int, int, int]] = []  # by stop, slot, chain, move
-        self._open = [0] * len(lengths)  # jobs of the current move that have not ended
-        self._found = Timetable([], [])
-
-    def run(self) -> Timetable:
-        """Return the timetable."""
-        for chain in range(len(self._lengths)):
-            self._begin(chain, 0, 0)
-        self._fill(0)
-        while self._running:
-            time = self._running[0][0]
-            self._end_jobs(time)
-            self._fill(time)
-        return self._found
-
-    def _begin(self, chain: int, move: int, time: int) -> None:
-        """Let the jobs of a move wait; moves without steps end at once."""
-        moves, ways = self._lengths[chain], self._ways[chain]
-        while move < len(moves) and not any(moves[move]):
-            self._found.ends.append(MoveEnd(time, chain, move))
-            move += 1
-        if move == len(moves):
-            return
-        after = ways[move + 1]
-        jobs = [job for job, steps in enumerate(moves[move]) if steps]
-        for job in jobs:
-            way = moves[move][job] + after
-            heapq.heappush(self._waiting, (-way, chain, move, job))
-        self._open[chain] = len(jobs)
-
-    def _fill(self, time: int) -> None:
-        """Start jobs in the lowest free slots."""
-        while self._waiting and self._free:
-            _, chain, move, job = heapq.heappop(self._waiting)
-            slot, stop = heapq.heappop(self._free), time + self._lengths[chain][move][job]
-            self._found.stays.append(Stay(chain, move, job, slot, time, stop))
-            heapq.heappush(self._running, (stop, slot, chain, move))
-
-    def _end_jobs(self, time: int) -> None:
-        """End the jobs that stop at a time, and begin the moves that they have waited for."""
-        while self._running and self._running[0][0] == time:
-            _, slot, chain, move = heapq.heappop(self._running)
-            heapq.heappush(self._free, slot)
-            self._open[chain] -= 1
-            if not self._open[chain]:
-                self._found.ends.append(MoveEnd(time, chain, move))
-                self._begin(chain, move + 1, time)
-
-
-def _measure_way(chain: Sequence[Sequence[int]]) -> list[int]:
-    """Return the steps from the beginning of each move to the end of the chain; 0 at the end."""
-    ways = [0]
-    for move in reversed(chain):
-        ways.append(ways[-1] + max(move, default=0))
-    return ways[::-1]
+    def find(self, time: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return the slots and the jobs of a time, None if there are none."""
+        if time not in self._parts:
+            return None
+        part = self._parts[time]
+        return self._slots[part], self._rows[part]

@@ -141,7 +141,7 @@ def test_replies_are_worked_out_once_for_all_clients() -> None:
 
 def test_what_does_not_fit_is_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for one reply of two weights and its query: the second is computed each time."""
-    monkeypatch.setattr("covertfl.eavesdroppers.memory.MOST_BYTES", 16)
+    monkeypatch.setattr("covertfl.eavesdroppers.eavesdropper.MOST_BYTES", 16)
     means, queries = make_line_means(), make_queries(ALONG)
     jobs: list[object] = []
     assert means.kernel is not None

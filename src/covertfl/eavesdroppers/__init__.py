@@ -5,6 +5,6 @@
 - `listeners`, `owners`, `clients`: by what they hold, nothing, data, or a place among the clients
 - `likelihood`: the best that queries alone allow, for whoever knows problem and policy
 - `trained`: a classifier on the figures that all of these compute
-- `moves`, `memory`: what several of them share
+- `moves`: what several of them share
 - `separation`: which trajectory a query belongs to
 """

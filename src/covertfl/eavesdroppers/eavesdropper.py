@@ -34,11 +34,12 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import Problem
-from covertfl.eavesdroppers.memory import Memory
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.weights import Float32Array, Vector
 
+# Bytes that a memory keeps; what does not fit is computed again.
+MOST_BYTES = 2**29
 # What an eavesdropper lacks, in the words of the error message, by field of `Means`.
 NEEDED = {
     "kernel": "a model",
@@ -127,6 +128,31 @@ class Rehearsed:
                 f"truth must lie between 0 and {num_trajectories - 1}, "
                 f"got {self.truth.min()} to {self.truth.max()}"
             )
+
+
+class Memory:
+    """Arrays computed from sent weights: a client's replies, and outputs on its data."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int], tuple[Vector, Float32Array]] = {}
+        self._bytes = 0
+
+    def recall(
+        self, kind: str, round_number: int, weights: Vector, compute: Callable[[], Float32Array]
+    ) -> Float32Array:
+        """Return what was computed for these weights, in this round, or compute it now.
+
+        The weights are recognised as an object, which is kept: its identity is not used again.
+        """
+        key = (kind, round_number, id(weights))
+        if key in self._known:
+            return self._known[key][1]
+        result = compute()
+        size = weights.nbytes + result.nbytes
+        if self._bytes + size <= MOST_BYTES:
+            self._known[key] = (weights, result)
+            self._bytes += size
+        return result
 
 
 @dataclass(frozen=True, eq=False)

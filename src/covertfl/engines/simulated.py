@@ -15,11 +15,10 @@ import numpy as np
 from covertfl.kernels.job import LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.driver import drive
 from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.learner import Reply, SiftedReplies
 from covertfl.runs.responder import ClientWork, ScoreWork, ServerWork, Work
-from covertfl.runs.rounds import Rounds
+from covertfl.runs.rounds import Rounds, drive
 
 Result = TypeVar("Result")
 

@@ -22,8 +22,7 @@
 `actions`: `decide`, which trajectory is queried in a round.
 `records`: `Records`, what a run needs of its records; `MemoryRecords`; `record_round`, `summarise`.
 `rounds`: `run_rounds`, the rounds of a run as a generator of work (equation (1) of the paper), and
-`Intake`, who may change a run between two rounds.
-`driver`: `drive`, which runs generators and answers their requests in batches.
+`Intake`, who may change a run between two rounds; `drive`, which answers what runs request.
 `clients`: `ClientResponder`, clients with data that answer queries.
 `decoys`: `make_run_decoy`, the decoy or the replicas of a run, and the secret of a federation.
 `task`: `find_task`, the task of a run.

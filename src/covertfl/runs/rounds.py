@@ -2,7 +2,7 @@
 
 `run_rounds` is a generator: it yields work, the clients' or its own, and is sent the results.  Who
 carries the work out, alone or together with that of other runs, is the engine's concern
-(`driver`), and who answers the queries is the responder's (`responder`).
+(`drive`), and who answers the queries is the responder's (`responder`).
 
 Everything random in a round comes from streams of its own (`seeding`), and the state after a round
 is all that the next one needs, so a run can be interrupted anywhere and resumed.
@@ -11,11 +11,11 @@ is all that the next one needs, so a run can be interrupted anywhere and resumed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
@@ -42,6 +42,8 @@ from covertfl.seeding import Stream, make_generator
 FIRST_QUERIES, FIRST_MOVES = 2.0, 1.5
 
 Rounds = Generator[Work, Any, RunState]
+Request = TypeVar("Request")
+Returned = TypeVar("Returned")
 OnState = Callable[[RunState], None]
 
 
@@ -296,3 +298,30 @@ class RequestDesk(Intake, Protocol):
 
 # Opens the desk of a run: its folder, its federation and the state that it starts from.
 OpenDesk = Callable[[Path, Federation, RunState], AbstractContextManager[RequestDesk]]
+
+
+def drive(
+    generators: Sequence[Generator[Request, Any, Returned]],
+    answer: Callable[[Mapping[int, Request]], Mapping[int, Any]],
+) -> list[Returned]:
+    """Run generators to their ends and return their results in order.
+
+    Parameters
+    ----------
+    generators : not yet started; they need not proceed in step
+    answer : callback that receives all open requests by the generator's number, and returns answers
+        to at least one of them
+    """
+    waiting: dict[int, Request] = {}
+    results: dict[int, Returned] = {}
+    answers: Mapping[int, Any] = dict.fromkeys(range(len(generators)))
+    while True:
+        for number, sent in answers.items():
+            try:
+                waiting[number] = generators[number].send(sent)
+            except StopIteration as stop:
+                waiting.pop(number, None)
+                results[number] = stop.value
+        if not waiting:
+            return [results[number] for number in range(len(generators))]
+        answers = answer(dict(waiting))

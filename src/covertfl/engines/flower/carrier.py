@@ -40,12 +40,11 @@ from covertfl.files.atomic import write_atomically
 from covertfl.files.toml import read_text
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.clock import Clock
-from covertfl.runs.driver import drive
 from covertfl.runs.federation import RunState
 from covertfl.runs.folder import report_errors
 from covertfl.runs.learner import Reply
 from covertfl.runs.responder import ClientWork, ScoreWork, Work
-from covertfl.runs.rounds import Rounds
+from covertfl.runs.rounds import Rounds, drive
 
 NODES = "private/nodes.jsonl"
 METRICS_FILE = "private/client_metrics.jsonl"

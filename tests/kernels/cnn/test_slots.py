@@ -15,7 +15,7 @@ def test_every_job_has_its_steps_in_a_slot_of_its_own(lengths: list[int], slots:
     stays = assign_slots(lengths, slots)
     assert sorted(stay.job for stay in stays) == [n for n, steps in enumerate(lengths) if steps]
     assert [stay.start for stay in stays] == sorted(stay.start for stay in stays)
-    used = set()
+    used: set[tuple[int, int]] = set()
     for stay in stays:
         assert stay.stop - stay.start == lengths[stay.job] and 0 <= stay.slot < slots
         places = {(stay.slot, time) for time in range(stay.start, stay.stop)}

@@ -60,6 +60,9 @@ def test_places_are_looked_at_in_order(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert find_service(None).address == "http://127.0.0.1:3"
     given = make_folder(tmp_path / "given", "http://127.0.0.1:4")
     assert find_service(str(given)) == Service("http://127.0.0.1:4", TOKEN)
+    (given / "run.toml").write_text('[service]\ncertificate = "own.pem"\n')
+    found = find_service(str(given))
+    assert found == Service("http://127.0.0.1:4", TOKEN, given / "own.pem")
 
 
 def test_the_state_folder_is_in_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -301,29 +301,27 @@ class InnerStrategies:
 
     def clean(self, replies: Sequence[Message]) -> list[Message]:
         """Return valid replies with the records that strategies expect, and nothing else."""
-        metrics = self._restrict(replies)
-        return [
-            _rebuild(reply, self._form.normalise(find_arrays(reply)), record)
-            for reply, record in zip(replies, metrics, strict=True)
-        ]
+        return self._rebuild_all(replies, self._form.normalise)
 
     def flip(self, replies: Sequence[Message], name: str, signs: Float32Array) -> list[Message]:
         """Return valid replies as `clean` does, columns of one array multiplied by (d,) signs."""
-        metrics = self._restrict(replies)
-        return [
-            _rebuild(reply, self._form.flip(find_arrays(reply), name, signs), record)
-            for reply, record in zip(replies, metrics, strict=True)
-        ]
+        return self._rebuild_all(replies, lambda record: self._form.flip(record, name, signs))
 
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:
         """Return replies as `clean` does, all with a decoy's proposal instead of their parameters.
 
         What clients have measured stays their own.
         """
-        arrays, metrics = self._form.write(proposal), self._restrict(replies)
+        arrays = self._form.write(proposal)
+        return self._rebuild_all(replies, lambda record: self._form.measure(arrays, record))
+
+    def _rebuild_all(
+        self, replies: Sequence[Message], make_arrays: Callable[[ArrayRecord], dict[str, Array]]
+    ) -> list[Message]:
+        """Return replies with the metrics that all of them have, and arrays made of their own."""
         return [
-            _rebuild(reply, self._form.measure(arrays, find_arrays(reply)), record)
-            for reply, record in zip(replies, metrics, strict=True)
+            _rebuild(reply, make_arrays(find_arrays(reply)), metrics)
+            for reply, metrics in zip(replies, self._restrict(replies), strict=True)
         ]
 
     def _list_stored(self) -> dict[str, Strategy]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 from rich.console import Console
 
 import covertfl as cf
-from covertfl.cli import app as cli
 from covertfl.demo.run import (
     CONDITIONS,
     EXCHANGEABLE_ROUNDS,
@@ -25,17 +23,13 @@ from covertfl.demo.run import (
 )
 from covertfl.display.run_tables import render_demo
 from covertfl.kernels.weights import Vector
-from covertfl.planning.exchangeable import find_rounds_for_accepted
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.files import read_lines
-from covertfl.runs.run_file import build_run
-from covertfl.runs.summary import read_summary
-from covertfl.solvers.minority import rounds_needed
-from covertfl.training import train
 from tests.support.browser import check_narrow, load, needs_chromium
+from tests.support.commands import Outcome, invoke
 from tests.support.reports import Page
+from tests.support.small_runs import read_rounds
 
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
@@ -89,17 +83,17 @@ def test_replicas_leave_one_that_knows_the_scheme_a_guess(small_demo: Demo) -> N
     assert greedy["aware_named"] == 1.0
     assert abs(greedy["aware_accuracy"] - greedy["learner_accuracy"]) < 0.01
     assert replica["aware_named"] == 0.5
-    summary = read_summary(small_demo[0] / "runs" / FEW[1].folder / "seed-0")
-    assert summary.decoy_accuracy is not None and summary.learner_accuracy is not None
-    both = np.mean([summary.learner_accuracy, *summary.decoy_accuracy])
+    run = small_demo[0] / "runs" / FEW[1].folder / "seed-0"
+    summary = json.loads((run / "summary.json").read_text())
+    both = np.mean([summary["learner_accuracy"], *summary["decoy_accuracy"]])
     assert abs(replica["aware_accuracy"] - both) < 0.02
 
 
 def test_replicas_have_the_rounds_that_the_planner_names(small_demo: Demo) -> None:
     problem = FEW[1].settings(0).problem
     assert isinstance(problem, cf.FiniteHorizon)
-    needed = find_rounds_for_accepted(problem.oracle, 2 * problem.updates, (0.95,))
-    assert needed[0.95] == EXCHANGEABLE_ROUNDS
+    prices = cf.plan(problem).to_dict()["exchangeable"]["by_trajectories"]
+    assert prices[1]["rounds_needed"]["0.95"] == EXCHANGEABLE_ROUNDS
     row = small_demo[1][FEW[1]]
     assert (row["rounds"], row["expected_exposure"]) == (EXCHANGEABLE_ROUNDS, 0.5)
     # The success probabilities in force are those of the federation, near the printed ones.
@@ -108,9 +102,7 @@ def test_replicas_have_the_rounds_that_the_planner_names(small_demo: Demo) -> No
 
 def test_minority_has_the_rounds_that_the_planner_names() -> None:
     problem = CONDITIONS[0].settings(0).problem
-    assert isinstance(problem, cf.FiniteHorizon)
-    needed = rounds_needed(problem.oracle, problem.updates, (0.95,), max_rounds=100)
-    assert needed[0.95] == MINORITY_ROUNDS
+    assert cf.plan(problem).to_dict()["rounds_needed"]["0.95"] == MINORITY_ROUNDS
 
 
 @pytest.mark.slow
@@ -159,8 +151,7 @@ def test_the_eavesdropper_of_a_greedy_learner_has_its_model(demo: Demo) -> None:
 @pytest.mark.slow
 def test_control_costs_the_learner_nothing_but_time(demo: Demo, tmp_path: Path) -> None:
     """At the same number of updates a controlled learner is as good as an uncontrolled one."""
-    content = {"task": "toxicity", "policy": {"kind": "always-learn"}}
-    train(build_run(content, "test", folder=Path()), tmp_path / "base", seeds=NUM_SEEDS)
+    cf.Run("toxicity", policy="always-learn").train(tmp_path / "base", seeds=NUM_SEEDS)
     base = [accuracy_by_updates(tmp_path / "base" / f"seed-{n}") for n in range(NUM_SEEDS)]
     for condition in demo[1]:
         ours, theirs = [], []
@@ -174,9 +165,7 @@ def test_control_costs_the_learner_nothing_but_time(demo: Demo, tmp_path: Path) 
 
 def accuracy_by_updates(folder: Path) -> list[float]:
     """Accuracy of the true weights after each update."""
-    private = read_lines(folder / "private" / "rounds.jsonl")
-    metrics = read_lines(folder / "metrics.jsonl")
-    pairs = zip(private, metrics, strict=True)
+    pairs = zip(read_rounds(folder), read_rounds(folder, "metrics.jsonl"), strict=True)
     return [score["learner_score"] for record, score in pairs if record["updated"]]
 
 
@@ -231,33 +220,24 @@ def test_the_page_loads_without_a_complaint_and_fits_a_phone(small_demo: Demo) -
     check_narrow(page)
 
 
-def run_command(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
+def run_command(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Outcome:
     """The command with one condition and one seed."""
-    from covertfl.demo import run as module
 
     def shortened(out: Path, **keywords: Any) -> dict[str, Any]:
         return run_demo(out, seeds=1, conditions=CONDITIONS[:1], **keywords)
 
-    monkeypatch.setattr(module, "run_demo", shortened)
-    monkeypatch.setattr(sys, "argv", ["covertfl", "demo", "--out", str(folder), *options])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert not stop.value.code
+    monkeypatch.setattr("covertfl.demo.run.run_demo", shortened)
+    return invoke("demo", "--out", folder, *options)
 
 
 @pytest.mark.slow
-def test_the_command_prints_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_command(tmp_path / "new" / "folder", monkeypatch)
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "\x1b" not in out
+def test_the_command_prints_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = run_command(tmp_path / "new" / "folder", monkeypatch)
+    assert shown.status == 0 and "\x1b" not in shown.out
     for part in ("greedy", "(0.84)", "(0.83)", "1/1", str(tmp_path / "new" / "folder")):
-        assert part in out
+        assert part in shown.out
     # Once more into the same folder: its own runs are replaced.
-    run_command(tmp_path / "new" / "folder", monkeypatch, "--json")
-    content = json.loads(capsys.readouterr().out)
+    content = run_command(tmp_path / "new" / "folder", monkeypatch, "--json").content
     assert content["rows"][0]["runs"] == 1
 
 

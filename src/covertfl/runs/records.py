@@ -125,11 +125,6 @@ class PlayedRound:
         """Whether the true trajectory has moved."""
         return self.after.learner.updates > self.before.learner.updates
 
-    @property
-    def is_moved(self) -> bool:
-        """Whether any trajectory has moved."""
-        return self.is_updated or self.after.learner.moves != self.before.learner.moves
-
 
 def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) -> Costs:
     """Return the costs of a round that starts with a backlog and loses some updates.

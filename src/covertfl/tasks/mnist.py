@@ -77,12 +77,6 @@ def list_folders(path: str | None) -> list[Path]:
     return [*folders, Path.home() / ".cache" / "covertfl" / "mnist"]
 
 
-def has_files() -> bool:
-    """Return whether all files are there, so that nothing has to be downloaded."""
-    folders = list_folders(None)
-    return all(any((folder / name).is_file() for folder in folders) for name in MD5)
-
-
 def find_file(name: str, folders: list[Path]) -> Path:
     """Return the path of a file, verified, and downloaded if no folder has it."""
     for folder in folders:

@@ -153,3 +153,22 @@ def test_images_are_points_too() -> None:
     points = draw(decoy, predict_negative, 50)
     assert points.features.shape == (len(points), 1, 2, 1)
     assert points.features.dtype == np.float32
+
+
+def test_a_move_is_the_mean_of_its_own_jobs() -> None:
+    """Jobs that a steady view adds are discarded."""
+    decoy = AdversarialDecoy(make_public(positives=20), "binary", 10)
+    results = [np.array([value], dtype=np.float32) for value in (1, 2, 3, 4, 5, 6, 7, 12, 99, 99)]
+    moved = decoy.move(view(predict_well), results, generator=np.random.default_rng(0))
+    assert moved.tolist() == [5.0] and moved.dtype == np.float32
+
+
+def test_a_steady_plan_has_the_same_work_whatever_is_fed() -> None:
+    decoy, work = AdversarialDecoy(make_public(positives=20), "binary", 10), set()
+    for moves, predict in ((0, predict_well), (3, predict_well), (3, predict_negative)):
+        steady = dataclasses.replace(view(predict, moves), is_steady=True)
+        jobs = decoy.plan(steady, generator=np.random.default_rng(moves))
+        sizes = [len(job.rows) for job in jobs]
+        batches = sum(-(-size // 10) for size in sizes)
+        work.add((len(jobs), sum(sizes), batches, len(jobs[0].examples)))
+    assert len(work) == 1

@@ -399,4 +399,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # Flower's actors import what they run by its module, which a script's functions do not have.
+    import simulators
+
+    simulators.main()

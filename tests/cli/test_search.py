@@ -85,10 +85,10 @@ def test_horizon_search(run: Run, tmp_path: Path) -> None:
 
 def write_log(path: Path, *, with_arrivals: bool = True) -> Path:
     generator = np.random.default_rng(8)
-    states, success = draw_rounds(PAPER, 2_000, generator)
+    states, success = draw_rounds(PAPER, 3_000, generator)
     columns = {"clients": states + 1, "examples": 100 * success, "success": success.astype(int)}
     if with_arrivals:
-        columns["arrival"] = 3 * (generator.random(2_000) < 0.1)
+        columns["arrival"] = 3 * (generator.random(3_000) < 0.1)
     path.write_text(format_log(**columns))
     return path
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from covertfl.decision.problem import LearningCost
 from covertfl.errors import InvalidInput
 from covertfl.solvers.spga.search import simulate_source, solve_spga
 from covertfl.solvers.spga.settings import default_settings, printed_settings
@@ -74,3 +75,12 @@ def test_defaults_follow_the_scale_of_thresholds_down_to_a_least_value() -> None
         assert found.first_multiplier == pytest.approx(price)
         assert found.multiplier_step == pytest.approx(0.02 * price / problem.limit)
         assert found.penalty == pytest.approx(0.3 * price / problem.limit)
+
+
+def test_each_cost_is_recorded_as_what_it_is() -> None:
+    """A query costs at most the largest privacy cost, a waiting update a hundred."""
+    cost = LearningCost("linear", 100.0, "always")
+    problem = replace(reference_queue(), learning_cost=cost, limit=2000.0)
+    history = solve_spga(problem, default_settings(problem, **SHORT), seed=1)[0].history
+    assert 0.0 < history.privacy_cost.max() <= problem.privacy_cost.max()
+    assert history.learning_cost.max() > 10.0 * problem.privacy_cost.max()

@@ -10,8 +10,8 @@ equation (6), and beside it the peak over all rounds.  A tie in the estimate cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,7 @@ from covertfl.runs.build import KernelCache, build_federation, require_torch
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.records import MemoryRecords
+from covertfl.runs.responder import ClientWork, Outcome, Query, Work
 from covertfl.runs.rounds import run_rounds
 from covertfl.runs.run_file import build_run
 from covertfl.tasks.registry import make_task
@@ -204,6 +205,19 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
     )
 
 
+class SparingClients(ClientResponder):
+    """Clients that do not train in rounds that are not accepted, whose replies move nothing."""
+
+    def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
+        """Send a query, unless the data of the round are too few or it fails at random."""
+        attendance = self.draw_clients(query.oracle_state, query.round)
+        examples = self.count_examples(attendance)
+        if self.is_accepted(query.oracle_state, query.round, examples):
+            return (yield from super().ask(query))
+        none = yield ClientWork(query.round, query.weights, attendance, needed=False)
+        return Outcome(attendance, examples, none, accepted=False)
+
+
 def take_part(examples: Examples, stride: int) -> Examples:
     """Return every `stride`-th example."""
     if stride == 1:
@@ -248,8 +262,13 @@ def prepare_runs(
     found = []
     for one in conditions:
         federation, parts = solved[one.policy], make_parts(one.public, one.decoy)
-        responder = replace(find_clients(federation), **parts)
-        found.append(replace(federation, responder=responder))
+        clients = find_clients(federation)
+        if not federation.policy.takes_every_reply:
+            given = {
+                each.name: getattr(clients, each.name) for each in fields(clients) if each.init
+            }
+            clients = SparingClients(**given)
+        found.append(replace(federation, responder=replace(clients, **parts)))
     return found
 
 

@@ -34,9 +34,9 @@ def run_together(
     """
 
     def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
-        # Training waits until all runs wait for it: they stay in step, so that equal work meets.
-        quick = {number: asked for number, asked in waiting.items() if not is_training(asked)}
-        chosen = quick or waiting
+        # Queries wait until every run has one: runs stay in step, so that equal work meets.
+        inner = {n: asked for n, asked in waiting.items() if not isinstance(asked, ClientWork)}
+        chosen = inner or waiting
         work = [(runs[number][0].responder, asked) for number, asked in chosen.items()]
         return dict(zip(chosen, carry_out(work, on_examples), strict=True))
 
@@ -53,11 +53,6 @@ def run_changing(
 
     [result] = drive([rounds], answer)
     return result
-
-
-def is_training(work: Work) -> bool:
-    """Return whether work has jobs."""
-    return isinstance(work, ServerWork) or (isinstance(work, ClientWork) and work.needed)
 
 
 def carry_out(work: Sequence[Asked], on_examples: Callable[[int], None] | None = None) -> list[Any]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import covertfl as cf
-from covertfl.intervals import resampled_interval, t_interval, wilson_interval
+from covertfl.intervals import t_interval, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -132,24 +132,3 @@ def test_t_covers_the_mean_as_often_as_it_says() -> None:
 def test_t_refuses_what_has_no_interval(values: list[float], said: str) -> None:
     with pytest.raises(cf.InvalidInput, match=said):
         t_interval(values)
-
-
-def test_resampling_covers_two_levels_as_often_as_it_says() -> None:
-    generator, covered = np.random.default_rng(8), 0
-    for _ in range(150):
-        values = 0.5 + 0.32 * (generator.random(100) < 0.1)
-        low, high = resampled_interval(values, generator=generator, resamples=400)
-        covered += bool(low - 1e-9 <= 0.532 <= high + 1e-9)
-    assert 133 <= covered <= 149
-
-
-def test_resampling_by_hand() -> None:
-    """Two runs have the mean of both in half of the resamples, and one of them in a quarter."""
-    values = np.array([[0.0, 5.0], [1.0, 5.0]])
-    for confidence, ends in ((0.4, (0.5, 0.5)), (0.6, (0.0, 1.0))):
-        generator = np.random.default_rng(2)
-        low, high = resampled_interval(values, generator=generator, confidence=confidence)
-        assert (low.tolist(), high.tolist()) == ([ends[0], 5.0], [ends[1], 5.0])
-    for wrong in ([1.0], [1.0, math.nan], np.zeros((2, 2, 2))):
-        with pytest.raises(cf.InvalidInput, match="values must be"):
-            resampled_interval(wrong, generator=generator)

@@ -70,32 +70,3 @@ def t_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> tuple[floa
     standard_error = float(numbers.std(ddof=1)) / math.sqrt(len(numbers))
     half = -float(stdtrit(len(numbers) - 1, _tail(confidence))) * standard_error
     return mean, mean - half, mean + half
-
-
-def resampled_interval(
-    values: npt.ArrayLike,
-    *,
-    generator: np.random.Generator,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-) -> tuple[FloatArray, FloatArray]:
-    """Return low and high end of the percentile bootstrap interval for means of n runs.
-
-    Unlike Student's t it follows a skewed distribution, as of values that have two levels; with
-    few runs it is too short.
-
-    Parameters
-    ----------
-    values : (n,) one finite number per run, or (n, m) for m means of the same runs, n at least 2
-    generator : chooses the runs of each resample
-    confidence : nominal coverage, strictly between 0 and 1
-    """
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim not in (1, 2) or len(numbers) < 2:
-        raise InvalidInput(f"values must be of at least 2 runs, got shape {numbers.shape}")
-    if not np.all(np.isfinite(numbers)):
-        raise InvalidInput("values must be finite numbers")
-    n, tail = len(numbers), _tail(confidence)
-    counts = generator.multinomial(n, np.full(n, 1.0 / n), size=resamples)
-    low, high = np.quantile(counts @ numbers / n, [tail, 1.0 - tail], axis=0)
-    return low, high

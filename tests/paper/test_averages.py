@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from paper.averages import FEWEST_RESAMPLED, average, average_estimate, average_levels, band, share
+from paper.averages import (
+    FEWEST_RESAMPLED,
+    average,
+    average_estimate,
+    average_levels,
+    band,
+    resampled_interval,
+    share,
+)
 
 TRUTH, DECOY = 0.82, 0.5
 
@@ -80,3 +88,21 @@ def test_two_levels_are_resampled() -> None:
     curve = band([[value, 0.25] for value in values], two_levels=True)
     assert (curve["mean"], curve["low"][0], curve["high"][0]) == ([0.516, 0.25], low, high)
     assert curve["low"][1] == curve["high"][1] == 0.25
+
+
+def test_resampling_covers_two_levels_as_often_as_it_says() -> None:
+    generator, covered = np.random.default_rng(8), 0
+    for _ in range(150):
+        values = 0.5 + 0.32 * (generator.random(100) < 0.1)
+        low, high = resampled_interval(values, generator=generator, resamples=400)
+        covered += bool(low - 1e-9 <= 0.532 <= high + 1e-9)
+    assert 133 <= covered <= 149
+
+
+def test_resampling_by_hand() -> None:
+    """Two runs have the mean of both in half of the resamples, and one of them in a quarter."""
+    values = np.array([[0.0, 5.0], [1.0, 5.0]])
+    for confidence, ends in ((0.4, (0.5, 0.5)), (0.6, (0.0, 1.0))):
+        generator = np.random.default_rng(2)
+        low, high = resampled_interval(values, generator=generator, confidence=confidence)
+        assert (low.tolist(), high.tolist()) == ([ends[0], 5.0], [ends[1], 5.0])

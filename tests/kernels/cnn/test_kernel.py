@@ -47,10 +47,10 @@ def test_a_gradient_is_that_of_all_rows() -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_jobs_that_follow_each_other_in_a_slot_begin_anew(
+def test_jobs_do_not_depend_on_their_stack(
     most: int, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a stack takes few of them, and steps are prepared two by two."""
+    """Also where a stack takes few of them, and steps are prepared two by two."""
     jobs = make_jobs(make_dropping)
     kernel = CnnKernel(make_dropping, "multiclass", OPTIMIZERS[optimizer], "cpu")
     expected = [kernel.run([job])[0] for job in jobs]
@@ -68,7 +68,7 @@ def test_jobs_that_do_not_fit_run_in_turns(monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-6)
 
 
-def test_what_a_slot_held_before_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_trained_before_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that follows one whose weights are not finite, with every optimizer."""
     monkeypatch.setattr("covertfl.kernels.cnn.steps._STACKED_JOBS", 1)
     job = replace(make_jobs(make_plain)[0], rows=np.arange(30))

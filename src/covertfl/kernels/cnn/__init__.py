@@ -3,8 +3,7 @@
 - `kernel`: the kernel (`CnnKernel`), and the modules it can run (`fits_cnn_kernel`)
 - `cpu`: the compiled kernel for a CPU (`CnnCpuKernel`), and the modules it can run
 - `blocks`: a network as blocks, and where its weights lie
-- `slots`: which job is in which slot of a stack, step by step
-- `steps`: the rows of each step
+- `steps`: which jobs run together, and the rows of each step
 - `memory`: weights and examples on the device
 - `trainer`: gradients, optimizer and predictions of a stack
 - `passes`: the passes of a block, in plain torch

@@ -1,7 +1,7 @@
 """Local jobs of small convolutional networks on a GPU: many jobs as one stack of networks.
 
-A step takes one batch of every job in the stack; each network has its own weights.  When a job has
-ended another one takes its place (`slots`).  Dropout uses the masks of `dropout.hash_dropout_mask`.
+A step takes one batch of every job in the stack; each network has its own weights.  Dropout uses
+the masks of `dropout.hash_dropout_mask`.
 
 On a GPU the factors of products have 10 bits of mantissa, as 16-bit floats (gradients are scaled to
 their range) or as TF32, and sums are 32-bit floats, unless a higher precision is chosen.  What is
@@ -12,7 +12,6 @@ consist of plain torch functions, for tests; there the last bits may depend on t
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -29,8 +28,6 @@ from covertfl.kernels.autograd.module import ModelFactory, describe_layout
 from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.memory import DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.slots import JobStack
-from covertfl.kernels.cnn.steps import count_stacked
 from covertfl.kernels.cnn.trainer import StackTrainer
 from covertfl.kernels.generator import isolate_generator
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
@@ -213,11 +210,8 @@ class CnnKernel:
         width = min(jobs[0].batch_size, max(len(job.rows) for job in jobs))
         if jobs[0].work == "gradient":
             return trainer.sum_gradients(network, data, jobs, width, weights)
-        stack = JobStack(jobs, weights, count_stacked(width), self._memory.send)
-        steps = trainer.train(network, data, stack.list_stretches(), width, stack.slots)
-        for time in itertools.chain(steps, [stack.num_steps]):
-            stack.exchange(time)
-        return stack.weights
+        trainer.train(network, data, jobs, width, weights)
+        return weights
 
     def predict(self, weights: Vector, features: Float32Array) -> Float32Array:
         """Return (n, outputs) raw outputs (logits), without dropout."""

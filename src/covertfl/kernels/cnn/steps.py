@@ -1,7 +1,7 @@
 """The steps of a stack of jobs: which rows of which job each batch holds.
 
 A step takes one batch of every job that is in the stack.  Batches that are short are padded with an
-example of zeros, whose loss has no weight; a slot without a job has such examples alone.
+example of zeros, whose loss has no weight.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ _TABLE_STEPS = 64
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Steps of a job, from its step `first` on, in one slot at the times `start` up to `stop`."""
+    """Some `steps` of a job, from its step `first` on."""
 
     job: LocalJob
-    slot: int
-    start: int
-    stop: int
+    steps: int
     first: int = 0
 
 
@@ -40,21 +38,27 @@ class Stretch:
 class Step:
     """One step of the jobs that have it, on the device."""
 
-    number: int  # from 0
     rows: torch.Tensor  # (J, B) of the examples on the device; padding: the zero image's
     shares: torch.Tensor  # (J, B) weight of each example's loss; 0 for padding
     keys: torch.Tensor  # (J, 2) of dropout
     scales: torch.Tensor  # (J, 3) 1 in a job's first step, Adam's rate, and the root it divides by
 
 
-def count_stacked(batch_size: int) -> int:
-    """Return the number of jobs that run together at most."""
-    return max(1, min(_STACKED_JOBS, _STACKED_IMAGES // max(batch_size, 1)))
-
-
 def count_steps(job: LocalJob) -> int:
     """Return the number of steps of a job."""
     return -(-len(job.rows) // job.batch_size)
+
+
+def stack_stretches(stretches: Sequence[Stretch], width: int) -> Iterator[dict[int, Stretch]]:
+    """Yield stretches that run together, by their numbers, longest first; those without steps none.
+
+    `width` is the number of rows of a batch.
+    """
+    order = sorted(range(len(stretches)), key=lambda number: -stretches[number].steps)
+    order = [number for number in order if stretches[number].steps]
+    most = max(1, min(_STACKED_JOBS, _STACKED_IMAGES // max(width, 1)))
+    for begin in range(0, len(order), most):
+        yield {number: stretches[number] for number in order[begin : begin + most]}
 
 
 def list_steps(
@@ -64,24 +68,14 @@ def list_steps(
     optimizer: LocalOptimizer,
     send: Send,
 ) -> Iterator[Step]:
-    """Yield the steps of stretches, which are in the order of their starts.
-
-    `width` is the number of rows of a batch.
-    """
-    num_steps = max((stretch.stop for stretch in stretches), default=0)
-    active: list[Stretch] = []
-    following = iter(stretches)
-    upcoming = next(following, None)
-    for begin in range(0, num_steps, _TABLE_STEPS):
-        end = min(begin + _TABLE_STEPS, num_steps)
-        active = [stretch for stretch in active if stretch.stop > begin]
-        while upcoming is not None and upcoming.start < end:
-            active.append(upcoming)
-            upcoming = next(following, None)
+    """Yield the steps of stretches, longest first: those that still run come before all others."""
+    for begin in range(0, stretches[0].steps, _TABLE_STEPS):
+        end = min(begin + _TABLE_STEPS, stretches[0].steps)
+        active = [stretch for stretch in stretches if stretch.steps > begin]
         jobs, *arrays = _tabulate(active, range(begin, end), data, width, optimizer)
         table = [send(array) for array in arrays]
         for place, count in enumerate(jobs.tolist()):
-            yield Step(begin + place, *(array[place, :count] for array in table))
+            yield Step(*(array[place, :count] for array in table))
 
 
 def _tabulate(
@@ -91,16 +85,17 @@ def _tabulate(
     width: int,
     optimizer: LocalOptimizer,
 ) -> tuple[npt.NDArray[Any], ...]:
-    """Return the numbers of slots in use, and (steps, slots, ...) rows, shares, keys and scales."""
-    shape = (len(times), max(stretch.slot for stretch in stretches) + 1)
-    jobs = np.zeros(len(times), dtype=np.int64)
+    """Return the numbers of stretches that still run, and rows, shares, keys and scales.
+
+    All of these but the first have the shape (steps, stretches, ...).
+    """
+    shape = (len(times), len(stretches))
     rows = np.full((*shape, width), len(data.labels) - 1, dtype=np.int32)
     lengths, over = np.zeros(shape, dtype=np.int64), np.ones(shape, dtype=np.int64)
     numbers, seeds = (np.zeros(shape, dtype=np.uint64) for _ in range(2))
-    for stretch in stretches:
-        start, stop = max(stretch.start, times.start), min(stretch.stop, times.stop)
-        place = slice(start - times.start, stop - times.start), stretch.slot
-        first, count = stretch.first + start - stretch.start, stop - start
+    for slot, stretch in enumerate(stretches):
+        count = min(stretch.steps, times.stop) - times.start
+        place, first = (slice(count), slot), stretch.first + times.start
         some = stretch.job.rows[first * width : (first + count) * width]
         batches = np.full(count * width, len(data.labels) - 1, dtype=np.int32)
         batches[: len(some)] = some + data.starts[stretch.job.examples]
@@ -110,11 +105,11 @@ def _tabulate(
         over[place] = len(stretch.job.rows) if is_whole else lengths[place]
         numbers[place] = np.arange(first, first + count, dtype=np.uint64)
         seeds[place] = stretch.job.seed
-        jobs[place[0]] = np.maximum(jobs[place[0]], stretch.slot + 1)
     shares = ((np.arange(width) < lengths[..., None]) / over[..., None]).astype(np.float32)
     # torch has few operations on unsigned words.
     keys = derive_dropout_keys(seeds, numbers).view(np.int32)
-    return jobs, rows, shares, keys, _find_scales(numbers, optimizer)
+    running = np.array([sum(stretch.steps > time for stretch in stretches) for time in times])
+    return running, rows, shares, keys, _find_scales(numbers, optimizer)
 
 
 def _find_scales(numbers: npt.NDArray[np.uint64], optimizer: LocalOptimizer) -> Float32Array:

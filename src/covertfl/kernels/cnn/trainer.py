@@ -13,7 +13,7 @@ import torch
 from covertfl.kernels.cnn.blocks import Network
 from covertfl.kernels.cnn.memory import DeviceExamples, DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
-from covertfl.kernels.cnn.steps import Step, Stretch, count_stacked, count_steps, list_steps
+from covertfl.kernels.cnn.steps import Step, Stretch, count_steps, list_steps, stack_stretches
 from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss
 
 if TYPE_CHECKING:
@@ -42,18 +42,24 @@ class StackTrainer:
         self,
         network: Network,
         data: DeviceExamples,
-        stretches: Sequence[Stretch],
+        jobs: Sequence[LocalJob],
         width: int,
         weights: torch.Tensor,
-    ) -> Iterator[int]:
-        """Take all steps of (J, padded) weights in slots; yield the number of each before it."""
-        gradient, first, second = (torch.zeros_like(weights) for _ in range(3))
-        for step in self._list_steps(stretches, data, width):
-            yield step.number
-            active = len(step.rows)
-            held = weights[:active], gradient[:active]
-            self._find_gradients(network, data, step, *held)
-            self._update(*held, first[:active], second[:active], step.scales)
+    ) -> None:
+        """Train (J, padded) weights, each by its job.
+
+        Jobs of about the same length share a stack, so that few of its networks stand still.
+        """
+        for stretches in stack_stretches([Stretch(job, count_steps(job)) for job in jobs], width):
+            places = torch.tensor(list(stretches), device=self._device)
+            held = weights[places]
+            gradient, first, second = (torch.zeros_like(held) for _ in range(3))
+            for step in self._list_steps(list(stretches.values()), data, width):
+                active = len(step.rows)
+                self._find_gradients(network, data, step, held[:active], gradient[:active])
+                moved = held[:active], gradient[:active], first[:active], second[:active]
+                self._update(*moved, step.scales)
+            weights[places] = held
 
     def sum_gradients(
         self,
@@ -69,26 +75,24 @@ class StackTrainer:
         steps, so that long jobs leave no stack half empty.  Its pieces are summed in order.
         """
         found = torch.zeros_like(weights)
-        pieces = [
-            (number, first, min(_PIECE_STEPS, count_steps(job) - first))
+        owners = [
+            (number, first)
             for number, job in enumerate(jobs)
             for first in range(0, count_steps(job), _PIECE_STEPS)
         ]
-        pieces.sort(key=lambda piece: -piece[2])
-        most = count_stacked(width)
-        for begin in range(0, len(pieces), most):
-            some = pieces[begin : begin + most]
-            held = weights[torch.tensor([piece[0] for piece in some], device=self._device)]
+        pieces = [
+            Stretch(jobs[number], min(_PIECE_STEPS, count_steps(jobs[number]) - first), first)
+            for number, first in owners
+        ]
+        for stretches in stack_stretches(pieces, width):
+            numbers = [owners[piece][0] for piece in stretches]
+            held = weights[torch.tensor(numbers, device=self._device)]
             gradient, total = torch.zeros_like(held), torch.zeros_like(held)
-            stretches = [
-                Stretch(jobs[number], slot, 0, steps, first)
-                for slot, (number, first, steps) in enumerate(some)
-            ]
-            for step in self._list_steps(stretches, data, width):
+            for step in self._list_steps(list(stretches.values()), data, width):
                 active = len(step.rows)
                 self._find_gradients(network, data, step, held[:active], gradient[:active])
                 total[:active] += gradient[:active]
-            for (number, *_), sum_of_piece in zip(some, total, strict=True):
+            for number, sum_of_piece in zip(numbers, total, strict=True):
                 found[number] += sum_of_piece
         return found
 

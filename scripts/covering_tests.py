@@ -32,7 +32,7 @@ from pathlib import Path
 import coverage
 from random_bugs import Site
 
-SECONDS = 30.0
+SECONDS = 60.0
 FEW = 10
 SHORT = 0.003  # seconds; pytest hides what takes less than 0.005
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

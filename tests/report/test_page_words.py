@@ -9,14 +9,14 @@ import os
 from pathlib import Path
 
 from covertfl import __version__
-from tests.support.reports import Page
+from tests.support.reports import read_page
 
 STORED = Path(__file__).parent / "stored" / "page.txt"
 
 
-def test_the_page_says_what_it_said(reported: Path) -> None:
-    words = Page((reported / "report.html").read_text("utf-8")).words
-    for name, place in ((str(reported), "FOLDER"), (__version__, "VERSION")):
+def test_the_page_says_what_it_said(folder: Path) -> None:
+    words = read_page(folder).words
+    for name, place in ((str(folder), "FOLDER"), (__version__, "VERSION")):
         words = words.replace(name, place)
     lines = "\n".join(filter(None, (" ".join(line.split()) for line in words.splitlines()))) + "\n"
     if os.environ.get("COVERTFL_STORE") == "1":

@@ -84,8 +84,7 @@ def _compute(names: list[str], request: Any, out: Path, as_json: bool) -> list[d
     """Run the experiments of a name and print each result when it is done."""
     from covertfl.display.tables import print_tables
     from paper.page import render_result
-    from paper.run import choose_names
-    from paper.run import reproduce as run_experiments
+    from paper.run import choose_names, reproduce as run_experiments
 
     def show(result: dict[str, Any]) -> None:
         if not as_json:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from covertfl.demo.run import PAPER as TABLE_1
-from covertfl.demo.run import POSITIVE_SHARES
+from covertfl.demo.run import PAPER as TABLE_1, POSITIVE_SHARES
 from paper import covert_runs
 from paper.averages import band
 from paper.cells import CellStore

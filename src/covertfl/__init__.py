@@ -6,55 +6,63 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from covertfl.api.audit import AuditReport as AuditReport
-    from covertfl.api.audit import audit as audit
-    from covertfl.api.fit import Fit as Fit
-    from covertfl.api.fit import fit as fit
-    from covertfl.api.plan import Plan as Plan
-    from covertfl.api.plan import plan as plan
+    from covertfl.api.audit import AuditReport as AuditReport, audit as audit
+    from covertfl.api.fit import Fit as Fit, fit as fit
+    from covertfl.api.plan import Plan as Plan, plan as plan
     from covertfl.api.problem import load_problem as load_problem
-    from covertfl.api.run import Run as Run
-    from covertfl.api.run import TrainingResult as TrainingResult
+    from covertfl.api.run import Run as Run, TrainingResult as TrainingResult
     from covertfl.api.solution import Solution as Solution
     from covertfl.api.solve import solve as solve
     from covertfl.auditing.threats import Threat as Threat
     from covertfl.decision.oracle import Oracle as Oracle
-    from covertfl.decision.policy import GreedyPolicy as GreedyPolicy
-    from covertfl.decision.policy import HorizonTable as HorizonTable
-    from covertfl.decision.policy import Observation as Observation
-    from covertfl.decision.policy import Policy as Policy
-    from covertfl.decision.policy import QueueTable as QueueTable
-    from covertfl.decision.policy import RandomPlacement as RandomPlacement
     from covertfl.decision.policy import (
+        GreedyPolicy as GreedyPolicy,
+        HorizonTable as HorizonTable,
+        Observation as Observation,
+        Policy as Policy,
+        QueueTable as QueueTable,
+        RandomPlacement as RandomPlacement,
         build_horizon_threshold_table as build_horizon_threshold_table,
+        build_mixture_table as build_mixture_table,
+        build_sigmoid_table as build_sigmoid_table,
+        build_threshold_table as build_threshold_table,
     )
-    from covertfl.decision.policy import build_mixture_table as build_mixture_table
-    from covertfl.decision.policy import build_sigmoid_table as build_sigmoid_table
-    from covertfl.decision.policy import build_threshold_table as build_threshold_table
-    from covertfl.decision.policy_file import read_policy as read_policy
-    from covertfl.decision.policy_file import write_policy as write_policy
-    from covertfl.decision.problem import Action as Action
-    from covertfl.decision.problem import FiniteHorizon as FiniteHorizon
-    from covertfl.decision.problem import LearningCost as LearningCost
-    from covertfl.decision.problem import QueueProblem as QueueProblem
+    from covertfl.decision.policy_file import (
+        read_policy as read_policy,
+        write_policy as write_policy,
+    )
+    from covertfl.decision.problem import (
+        Action as Action,
+        FiniteHorizon as FiniteHorizon,
+        LearningCost as LearningCost,
+        QueueProblem as QueueProblem,
+    )
     from covertfl.decision.problem_file import list_presets as list_presets
-    from covertfl.errors import CovertflError as CovertflError
-    from covertfl.errors import Infeasible as Infeasible
-    from covertfl.errors import InvalidInput as InvalidInput
-    from covertfl.errors import Missing as Missing
-    from covertfl.errors import NoSolution as NoSolution
-    from covertfl.errors import SolverFailed as SolverFailed
-    from covertfl.errors import SplitChain as SplitChain
-    from covertfl.errors import Unstable as Unstable
-    from covertfl.evaluation.horizon import evaluate_horizon_policy as evaluate_horizon_policy
-    from covertfl.evaluation.horizon import simulate_horizon_policy as simulate_horizon_policy
-    from covertfl.evaluation.queue import evaluate_queue_policy as evaluate_queue_policy
-    from covertfl.evaluation.queue import simulate_queue_policy as simulate_queue_policy
+    from covertfl.errors import (
+        CovertflError as CovertflError,
+        Infeasible as Infeasible,
+        InvalidInput as InvalidInput,
+        Missing as Missing,
+        NoSolution as NoSolution,
+        SolverFailed as SolverFailed,
+        SplitChain as SplitChain,
+        Unstable as Unstable,
+    )
+    from covertfl.evaluation.horizon import (
+        evaluate_horizon_policy as evaluate_horizon_policy,
+        simulate_horizon_policy as simulate_horizon_policy,
+    )
+    from covertfl.evaluation.queue import (
+        evaluate_queue_policy as evaluate_queue_policy,
+        simulate_queue_policy as simulate_queue_policy,
+    )
     from covertfl.evaluation.schedule import bound_best_eavesdropper as bound_best_eavesdropper
     from covertfl.kernels.job import Examples as Examples
-    from covertfl.models.load import Model as Model
-    from covertfl.models.load import Predictions as Predictions
-    from covertfl.models.load import load_model as load_model
+    from covertfl.models.load import (
+        Model as Model,
+        Predictions as Predictions,
+        load_model as load_model,
+    )
     from covertfl.runs.progress import RunProgress as RunProgress
     from covertfl.runs.summary import RunSummary as RunSummary
     from covertfl.solvers.minority import solve_minority as solve_minority

@@ -21,8 +21,7 @@ pytest.importorskip("torch")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.superlink.grid import http_grid
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from covertfl.engines.flower.array_form import RefusedReply, make_float_form
 from covertfl.engines.flower.exchange import PullLimits

@@ -32,8 +32,7 @@ from flwr.serverapp.strategy import (
     MultiKrum,
     Strategy,
 )
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covertfl import RunProgress
 from covertfl.arrays import BoolArray, FloatArray
@@ -45,8 +44,7 @@ from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.mlp import MlpKernel
 from covertfl.kernels.weights import Layout
-from covertfl.runs import checkpoint as checkpoint_file
-from covertfl.runs import folder as run_folder
+from covertfl.runs import checkpoint as checkpoint_file, folder as run_folder
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.learner import Reply, average_replies, sift_replies
 from covertfl.runs.public import PublicTranscript

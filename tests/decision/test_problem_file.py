@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 import covertfl as cf
 from covertfl.api.problem import describe_problem
 from covertfl.decision.problem_file import build_problem, parse_problem, read_problem
 from covertfl.decision.states import OracleStates
-from covertfl.runs.run_file import format_toml
 from tests.support.commands import QUEUE_FILE, Run, refuse
 from tests.support.same_problem import same_problem
 
@@ -268,5 +268,5 @@ def test_sizes_and_costs_by_state_are_read_and_written_back() -> None:
     assert problem.arrival_sizes == {1: 0.05, 4: 0.02}
     assert problem.learning_cost.by_state == (1.0, 0.5, 2.0)
     described = describe_problem(problem)
-    assert same_problem(problem, parse_problem(format_toml(described), "again").problem)
+    assert same_problem(problem, parse_problem(tomli_w.dumps(described), "again").problem)
     assert same_problem(problem, build_problem(described, "sections").problem)

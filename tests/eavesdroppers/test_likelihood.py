@@ -13,8 +13,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import covertfl as cf
 from covertfl.arrays import FloatArray

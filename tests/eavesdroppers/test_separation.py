@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as limits
-from hypothesis import strategies as st
+from hypothesis import given, settings as limits, strategies as st
 
 import covertfl as cf
 from covertfl.eavesdroppers.separation import link_queries, measure_distances

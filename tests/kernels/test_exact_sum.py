@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from covertfl.kernels.exact_sum import CHUNK, DIGIT, ExactSum
 from covertfl.kernels.weights import Float32Array, Vector

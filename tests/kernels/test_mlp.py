@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, OptimizerName

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from paper.noisy_function import SUCCESS, NoisyFunction, make_function
 
 from covertfl.errors import InvalidInput

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from paper import theory_queues, theory_structure, theory_updates
 from paper.noisy_function import NoisyFunction, make_function
 

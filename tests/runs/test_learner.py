@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covertfl.kernels.exact_sum import CHUNK
 from covertfl.kernels.job import LocalOptimizer

@@ -6,8 +6,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covertfl.errors import InvalidInput
 from covertfl.runs.queue import DoneUpdate, OwedTask, UpdateQueue, read_arrivals

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import tomli_w
+from hypothesis import given, strategies as st
 
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
@@ -242,16 +242,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 def test_a_problem_comes_from_sections_a_file_or_a_preset(tmp_path: Path) -> None:
     own = make_run()
-    (tmp_path / "problem.toml").write_text(
-        "".join(
-            f"[{name}]\n" + format_run(own, {}).split(f"[{name}]\n")[1].split("\n\n")[0] + "\n"
-            for name in ("oracle", "cost", "horizon")
-        )
-    )
-    content = {**HORIZON, "policy": {"problem": "problem.toml"}}
-    content = {
-        key: value for key, value in content.items() if key not in ("oracle", "cost", "horizon")
-    }
+    sections = ("oracle", "cost", "horizon")
+    problem = {name: HORIZON[name] for name in sections}
+    (tmp_path / "problem.toml").write_text(tomli_w.dumps(problem))
+    content = {key: value for key, value in HORIZON.items() if key not in sections}
+    content["policy"] = {"problem": "problem.toml"}
     by_file = build_run(content, "run.toml", folder=tmp_path)
     assert by_file.content == own.content
     queue = make_run({"task": "digits", "policy": {"preset": "sound/queue"}})

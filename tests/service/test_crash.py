@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.run_file import format_toml
 from covertfl.service.client import Service, find_service
 from tests import ROOT
 from tests.support.played_services import SERVICE, list_requests, play_service, read_run_files
@@ -84,7 +84,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def write_service(folder: Path, content: dict[str, Any] = GREEDY) -> Path:
     """Write the run file of a service."""
     file = folder / "service.toml"
-    file.write_text(format_toml(content))
+    file.write_text(tomli_w.dumps(content))
     return file
 
 

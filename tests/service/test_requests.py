@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covertfl.errors import InvalidInput
 from covertfl.service.requests import Limits, RequestBody, parse_request, read_examples

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from covertfl.errors import InvalidInput
 from covertfl.files.token import make_token
-from covertfl.runs.run_file import format_toml
 from tests.support.commands import Run, refuse
 from tests.support.played_services import SERVICE
 from tests.support.small_runs import HORIZON, merge
@@ -52,7 +52,7 @@ def test_bad_files_are_refused_before_anything_is_made(
 ) -> None:
     (tmp_path / "key.pem").touch()
     file = tmp_path / "service.toml"
-    file.write_text(format_toml(merge(SERVICE, changes)))
+    file.write_text(tomli_w.dumps(merge(SERVICE, changes)))
     assert said in refuse(run("serve", file, "--out", tmp_path / "s"), 2)
     assert not (tmp_path / "s").exists()
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from covertfl.errors import InvalidInput
 from covertfl.service.access import MOST_TOGETHER, Writer

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from covertfl.arrays import FloatArray
 from covertfl.decision.oracle import Oracle, compute_stationary_distribution

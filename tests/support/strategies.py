@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from hypothesis import reject
-from hypothesis import strategies as st
+from hypothesis import reject, strategies as st
 
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem import FiniteHorizon, LearningCost, QueueProblem

@@ -21,8 +21,7 @@ from covertfl.cli.output import await_answer, print_error
 from covertfl.cli.problems import fit, plan, presets, solve
 from covertfl.cli.results import audit, demo, report
 from covertfl.cli.runs import embed, export, federation, predict, train
-from covertfl.cli.service import request, serve, versions
-from covertfl.cli.service import status as show_status
+from covertfl.cli.service import request, serve, status as show_status, versions
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 PROGRAM = "covertfl"

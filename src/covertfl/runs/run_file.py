@@ -7,7 +7,6 @@ a preset.  Every mistake is reported with its file and key.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping
 from importlib import metadata
@@ -15,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from pydantic import ValidationError
 
 import covertfl
@@ -215,28 +215,7 @@ def describe_run(settings: RunSettings, versions: Mapping[str, str]) -> dict[str
 
 def format_run(settings: RunSettings, versions: Mapping[str, str]) -> str:
     """Return what `describe_run` does, as the text of a run file."""
-    return format_toml(describe_run(settings, versions))
-
-
-def format_toml(content: Mapping[str, Any]) -> str:
-    """Return keys and tables of keys as TOML."""
-    scalars = {key: value for key, value in content.items() if not isinstance(value, dict)}
-    lines = [f"{key} = {_format(value)}" for key, value in scalars.items()]
-    for name, table in content.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{name}]"]
-            lines += [f"{key} = {_format(value)}" for key, value in table.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _format(value: Any) -> str:
-    if isinstance(value, dict):
-        inner = ", ".join(f"{key} = {_format(entry)}" for key, entry in value.items())
-        return f"{{ {inner} }}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_format, value)) + "]"
-    # TOML requires every control character to be escaped; JSON does not escape this one.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return tomli_w.dumps(describe_run(settings, versions))
 
 
 def find_change(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str | None:

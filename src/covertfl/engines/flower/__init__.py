@@ -1,30 +1,9 @@
 """How the rounds of a run are carried over Flower's messages, nodes and apps.
 
-The only package that imports flwr.  `covertfl.flower` is its front for users.
-
-- `array_form`: `ArrayForm`, how a model's arrays travel.
-- `carrier`: `Carrier`, which carries out the work of one run over a grid, on a clock, and keeps the
-  metrics of clients.
-- `client_app`: the client app of a run file.
-- `deployment`: a federation of real processes on this machine.
-- `eavesdropper_app`: a client app that records what it is sent.
-- `exchange`: queries are pushed together, and answers pulled one by one, within limits.
-- `gathering`: what is kept of the replies of a round: their mean, or all of them; how many examples
-  a client may claim.
-- `grid`: `InProcessGrid`, whose nodes work in this process; one that only reports nodes.
-- `inner_strategies`: wrapped strategies, one for each trajectory.
-- `messages`: queries and replies as Flower messages.
-- `node_numbers`: client numbers of nodes.
-- `privacy_wrappers`: which of Flower's wrappers for differential privacy can be made covert.
-- `responder`: `GridResponder`, the clients behind a grid and the work of a round.
-- `run_folder`: settings, secret seed and folder of a run, and the state in which it starts.
-- `server_app`: runs with simulated clients, in this process.
-- `silence`: what a user's own code prints on the server is discarded.
-- `simulation`: runs on Flower's simulation runtime.
-- `steady_folder`: a run's folder that takes the same work in every round.
-- `strategy`: `CovertStrategy`, which makes any Flower strategy covert.
-- `strategy_settings`: the arguments of `CovertStrategy`, checked.
-- `strategy_state`: what a wrapped strategy remembers.
+The only package that imports flwr; `covertfl.flower` is its front for users.  Start with `strategy`
+(`CovertStrategy`, which makes any Flower strategy covert) and `carrier`, which carries out the work
+of a run over a grid.  `messages`, `array_form`, `exchange` and `gathering` are the way of a query
+and its replies; `grid`, `simulation` and `deployment` are the three places where nodes can be.
 """
 
 import os

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import tomli_w
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -27,7 +28,7 @@ from covertfl.kernels.job import LocalKernel
 from covertfl.runs.build import KernelCache, simulate_participation
 from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import SimulatedParticipation, count_batches
-from covertfl.runs.run_file import format_run, format_toml, read_run
+from covertfl.runs.run_file import format_run, read_run
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.task import find_task
 from covertfl.seeding import LARGEST_SEED, Stream, make_generator
@@ -162,4 +163,4 @@ def format_client_run(settings: RunSettings) -> str:
             "batch_size": federation.batch_size,
         },
     }
-    return format_toml(content)
+    return tomli_w.dumps(content)

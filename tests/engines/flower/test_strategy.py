@@ -31,7 +31,6 @@ from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
-from covertfl.flower import CovertStrategy
 from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
     NODES,
@@ -317,12 +316,11 @@ def test_the_policy_of_a_run_file_is_followed(tmp_path: Path) -> None:
     assert read_column(tmp_path, "action") == ["learn"] * ROUNDS
 
 
-def test_a_round_waits_as_long_as_in_flowers_own_strategies() -> None:
-    waits = [
-        inspect.signature(start).parameters["timeout"].default
-        for start in (CovertStrategy.start, Strategy.start)
-    ]
-    assert waits == [3600.0, 3600.0]
+def test_a_round_waits_as_long_as_in_flowers_own_strategies(tmp_path: Path) -> None:
+    witness = Witness()
+    run_covert(tmp_path / "run", FedAvg, [1], app=make_app(witness))
+    longest = inspect.signature(Strategy.start).parameters["timeout"].default
+    assert {shown["metadata"]["ttl"] for shown in witness.seen} == {longest} == {3600.0}
 
 
 def test_a_fraction_of_the_nodes_is_sampled_anew_in_every_round(tmp_path: Path) -> None:

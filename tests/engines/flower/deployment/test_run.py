@@ -27,6 +27,7 @@ from covertfl.engines.flower.deployment.server import (
 )
 from covertfl.errors import InvalidInput
 from covertfl.runs.progress import RunProgress
+from covertfl.training import train
 from tests import ROOT
 from tests.support.small_runs import make_run
 
@@ -61,6 +62,12 @@ def test_a_folder_that_is_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match=r"replace it \(--force\)"):
         Deployment(make_run(**SMALL), tmp_path, num_nodes=4)
+
+
+def test_another_run_is_not_resumed(tmp_path: Path) -> None:
+    train(make_run(**SMALL), tmp_path / "run")
+    with pytest.raises(InvalidInput, match="holds another run and cannot be resumed: seed"):
+        Deployment(make_run(**SMALL, seed=99), tmp_path / "run", num_nodes=4, resume=True)
 
 
 def test_options_that_exclude_or_need_each_other(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def split_numbers(text: str) -> tuple[list[str], list[float]]:
     """Return the words of a line and the numbers between them, but seconds at its end."""
-    words = re.split(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)", re.sub(r"[\d.]+ (│|s *)$", "", text))
+    words = re.split(r"(-?\d+(?:\.\d+)?(?:e-?\d+)?)", re.sub(r"[\d.e-]+ (│|s *)$", "", text))
     return [" ".join(word.split()) for word in words[::2]], [float(word) for word in words[1::2]]
 
 

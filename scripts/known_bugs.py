@@ -147,7 +147,7 @@ MUTANTS = (
         "engines/simulated.py",
         "return (kernel, id(task.validation.features), id(task.validation.labels), task.loss)",
         "return (kernel, task.loss)",
-        "tests/paper/test_covert_runs.py",
+        "tests/engines/test_simulated.py",
     ),
     Mutant(
         "gap-at-the-limit",

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.engines.simulated import run_jobs
+from covertfl.engines.simulated import carry_out, run_jobs
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.participation import Attendance
-from covertfl.runs.responder import ClientWork
+from covertfl.runs.responder import ClientWork, ScoreWork
 from covertfl.training import train_all
 from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE, make_run, read_folder
 
@@ -139,3 +139,14 @@ def test_runs_do_not_depend_on_what_runs_beside_them(tmp_path: Path) -> None:
         alone = read_folder(tmp_path / "alone" / str(number))
         assert read_folder(together[number]) == alone
         assert read_folder(backwards[number]) == alone
+
+
+def test_equal_weights_are_scored_on_the_validation_set_of_each_run() -> None:
+    one = build_federation(make_run(), KernelCache()).responder
+    assert isinstance(one, ClientResponder)
+    labels = np.roll(one.task.validation.labels, 1)
+    task = replace(one.task, validation=Examples(one.task.validation.features, labels))
+    other, weights = replace(one, task=task), one.first_weights(3)
+    assert one.score(weights) != other.score(weights)
+    found = carry_out([(clients, ScoreWork(weights)) for clients in (one, other, one)])
+    assert found == [one.score(weights), other.score(weights), one.score(weights)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 pytest.importorskip("torch")
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.decoys import read_secret, write_secret
+from covertfl.kernels.job import Examples
+from covertfl.runs.decoys import draw_flips, read_secret, write_secret
 from covertfl.runs.task import find_task
 from covertfl.training import train
 from tests.support.exchangeable_runs import find_clients, make_exchangeable
@@ -117,3 +119,14 @@ def test_flips_that_generate_no_group_are_refused(flips: list[str], tmp_path: Pa
     path.write_text(json.dumps({**content, "flips": flips}))
     with pytest.raises(InvalidInput, match="flips must be independent"):
         read_secret(path, find_task(make_exchangeable()), len(flips))
+
+
+def test_axes_that_the_public_set_knows_are_never_flipped() -> None:
+    """Its two classes differ on the first eight axes, so a flip there would be seen."""
+    task = find_task(make_exchangeable())
+    features, labels = task.public.features.copy(), np.arange(len(task.public)) % 2
+    features[:, :8] += 100.0 * labels[:, np.newaxis]
+    flips = draw_flips(
+        replace(task, public=Examples(features, labels)), 3, generator=np.random.default_rng(0)
+    )
+    assert (flips[:, :8] == 1.0).all() and (flips[:, 8:] < 0.0).any(axis=1).all()

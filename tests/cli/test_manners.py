@@ -53,10 +53,10 @@ def test_a_mistyped_name_has_one_suggestion(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_is_printed(run: Run, shell: str) -> None:
+def test_the_completion_script_of_a_shell_is_printed(run: Run, shell: str) -> None:
     outcome = run("--show-completion", shell)
     assert (outcome.status, outcome.err) == (0, "")
-    assert "_COVERTFL_COMPLETE=complete_" in outcome.out
+    assert f"_COVERTFL_COMPLETE=complete_{shell}" in outcome.out
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,24 @@ def test_a_file_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
     from safetensors.numpy import save
 
     (tmp_path / "checkpoint").mkdir()
-    for metadata in (None, {"facts": "[]"}, {"facts": "{}"}, {"facts": "nonsense"}, {"a": "b"}):
+    wrong = [{"facts": facts, "format": "3"} for facts in ("[]", "{}", "nonsense")]
+    for metadata in (None, {"a": "b"}, *wrong):
         (tmp_path / CHECKPOINT).write_bytes(save({"true": vector(0)}, metadata=metadata))
         with pytest.raises(InvalidInput, match="not a checkpoint of covertfl"):
             read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(("metadata", "came"), [({}, "nothing"), ({"format": "1"}, "1")])
+def test_a_checkpoint_of_another_format_is_refused_by_its_format(
+    tmp_path: Path, metadata: dict[str, str], came: str
+) -> None:
+    from safetensors.numpy import save
+
+    (tmp_path / "checkpoint").mkdir()
+    older = save({"true": vector(0)}, metadata={"facts": '{"round": 1}', **metadata})
+    (tmp_path / CHECKPOINT).write_bytes(older)
+    with pytest.raises(InvalidInput, match=f"format of a run must be 3 .* got {came}"):
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("size", [6, LARGE])

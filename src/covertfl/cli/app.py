@@ -7,12 +7,15 @@ one JSON object to standard output and nothing else, the result or {"error": {"m
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, NoReturn
 
 import click
 import typer
 import typer.core
+from typer._completion_classes import completion_init
+from typer._completion_shared import Shells, get_completion_script, install
 
 from covertfl import __version__
 from covertfl.cli.deploy_local import deploy_local
@@ -25,6 +28,7 @@ from covertfl.cli.service import request, serve, status as show_status, versions
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 PROGRAM = "covertfl"
+COMPLETE = "_COVERTFL_COMPLETE"  # set by the shell's completion script
 
 typer.core.HAS_RICH = False  # help is plain text; otherwise its brackets come out as \[default]
 
@@ -34,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Covert federated learning: when to send the true model, when a decoy, and what leaks.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -45,6 +50,20 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+def _show_completion(shell: Shells | None) -> None:
+    if shell is not None:
+        script = get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE, shell=shell.value)
+        print(script)
+        raise typer.Exit
+
+
+def _install_completion(shell: Shells | None) -> None:
+    if shell is not None:
+        name, path = install(shell=shell.value, prog_name=PROGRAM, complete_var=COMPLETE)
+        print(f"Completion for {name} is in {path}; it works in the next shell that is started.")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -53,6 +72,20 @@ def _options(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
+    show_completion: Annotated[
+        Shells | None,
+        typer.Option(
+            callback=_show_completion, is_eager=True, help="Print a shell's completion script."
+        ),
+    ] = None,
+    install_completion: Annotated[
+        Shells | None,
+        typer.Option(
+            callback=_install_completion,
+            is_eager=True,
+            help="Install completion of commands and options for a shell.",
+        ),
+    ] = None,
 ) -> None:
     pass
 
@@ -70,6 +103,8 @@ app.add_typer(federation, name="federation")
 
 def main() -> None:
     """Run the command line."""
+    if COMPLETE in os.environ:
+        completion_init()
     run_app(app, PROGRAM)
 
 

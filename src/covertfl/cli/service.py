@@ -114,7 +114,7 @@ KeyOption = Annotated[
     str | None, typer.Option(help="The same key again is the same request; made up if not given.")
 ]
 RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Start the schedule of step sizes anew.")
+    bool, typer.Option("--restart", help="Empty the memory of the server's optimizer (FedSGD).")
 ]
 RowsOption = Annotated[
     Path | None, typer.Option(metavar="FILE.CSV", help="purge: file with a column of row numbers.")

@@ -204,13 +204,16 @@ def read_state(file: Path) -> Checkpoint | None:
     try:
         with safe_open(file, framework="numpy") as content:
             arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-            facts = parse_json(content.metadata()["facts"], "the state of the run")
-            version = content.metadata().get("format")
+            stated = content.metadata()["facts"], content.metadata().get("format")
+    except (SafetensorError, *WRONG_CONTENT) as error:
+        raise InvalidInput(f"{file} is not a checkpoint of covertfl: {error}") from error
+    require_format("run", stated[1], str(file))
+    try:
+        facts = parse_json(stated[0], "the state of the run")
         checksum, number = facts.pop("checksum"), int(facts["round"])
         found = _checksum(arrays, facts)
-    except (InvalidInput, SafetensorError, ArithmeticError, *WRONG_CONTENT) as error:
+    except (InvalidInput, ArithmeticError, *WRONG_CONTENT) as error:
         raise InvalidInput(f"{file} is not a checkpoint of covertfl: {error}") from error
-    require_format("run", version, str(file))
     if checksum != found:
         raise InvalidInput(f"{file} is damaged: its content does not match its checksum")
     return Checkpoint(number, arrays, facts)

@@ -128,7 +128,7 @@ def land(federation: Federation, state: RunState, target: LearnerState) -> RunSt
     now, replicas = state.learner, federation.responder.replicas
     learner = replace(target, updates=now.updates, moves=now.moves)
     if replicas is not None:
-        learner = show(replace(learner, updates=now.updates + 1), replicas)
+        learner = show(learner, replicas)
     return replace(
         state,
         learner=learner,

@@ -95,6 +95,9 @@ def test_further_figures_of_moves() -> None:
     }
     found = {name: values[0] for name, values in figures.items()}
     assert found == pytest.approx(expected, abs=1e-6)
+    sent = [(0, (0.0, 0.0)), (0, (1.0, 0.0)), (0, (3.0, 0.0))]  # farther, though replies grow short
+    figures = listen("alignment", make_queries(sent), make_line_means()).figures()
+    assert figures["cosine of changes"] == pytest.approx([-1.0])
     sent = [(0, (0.0, 0.0)), (0, (0.0, 1.0)), (0, (1.0, 1.0))]
     first = listen("first-moves", make_queries(sent), make_line_means()).figures()
     assert first["cosine of the first"] == pytest.approx([0.0], abs=1e-6)

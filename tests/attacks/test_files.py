@@ -289,7 +289,7 @@ def test_checkpoints_that_hold_no_model(command: str, place: Path, run: Run) -> 
 
 def test_a_checkpoint_with_nested_facts(place: Path, run: Run) -> None:
     path = place / "run" / CHECKPOINT
-    path.write_bytes(save({"true": np.zeros(3)}, metadata={"facts": NESTED}))
+    path.write_bytes(save({"true": np.zeros(3)}, metadata={"facts": NESTED, "format": "3"}))
     for command in ("export", "train"):
         said = refuse(run(*list_arguments(command, place)), 2)
         assert said.startswith(f"{path} is not a checkpoint of covertfl")

@@ -64,13 +64,11 @@ def test_replicas_stay_images_of_a_truth_that_was_never_sent() -> None:
     landed = land(federation, state, target).learner
     for number, image in enumerate(landed.trajectories):
         assert image.tobytes() == replicas.reflect(target.true, number).tobytes()
-    assert landed.updates == state.learner.updates + 1
+    assert landed.updates == state.learner.updates
     assert landed.moves == (landed.updates,) * (replicas.size - 1)
     assert landed.sent is not None
     for number, sent in enumerate(landed.sent):
         assert sent.tobytes() == landed.trajectories[number].tobytes()
-    again = land(federation, land(federation, state, target), target).learner
-    assert again.updates == landed.updates + 1
 
 
 def test_a_jump_in_the_middle_of_a_generation_begins_another() -> None:

@@ -82,7 +82,10 @@ def read_run_files(folder: Path) -> dict[str, bytes]:
         name: content
         for name, content in found.items()
         if Path(name).name.removesuffix("-wal").removesuffix("-shm") not in OWN_FILES
-        and not Path(name).name.startswith(".address.")  # of a service killed as it wrote it
+        # Left by a service that was killed as it wrote a file, or stopped within a round, which
+        # it would repeat as noted.
+        and not Path(name).name.startswith(".")
+        and name != "checkpoint/pending.json"
     }
 
 

@@ -73,6 +73,7 @@ while died < kills:
     os.waitpid(child, 0)
     died += 1
 child = start()
+time.sleep(8.0)  # what still answers may be the HTTP process of the service killed before
 print("alive", flush=True)
 sys.stdin.readline()
 os.kill(child, signal.SIGTERM)

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import covertfl
 from covertfl.errors import CovertflError, InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.json_file import read_object
+from covertfl.files.disk import write_atomically
+from covertfl.files.text import read_object
 from covertfl.kernels.job import count_cores
 
 Key = Mapping[str, Any]

@@ -25,7 +25,7 @@ from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.listeners import MajorityEavesdropper
 from covertfl.engines.simulated import run_together
 from covertfl.evaluation.horizon import HorizonEvaluation, evaluate_horizon_policy
-from covertfl.files.toml import parse_toml
+from covertfl.files.text import parse_toml
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.build import KernelCache, build_federation, require_torch

@@ -22,7 +22,7 @@ from rich.text import Text
 from covertfl.display.plots import save_figure
 from covertfl.display.tables import make_table
 from covertfl.errors import Missing
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from paper.pictures import PICTURES, POLICY_NAMES, describe_public
 from paper.results import StoredResult, make_folder
 

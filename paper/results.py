@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.json_file import read_object
+from covertfl.files.text import read_object
 from covertfl.runs.run_file import list_versions
 from paper.experiment import Request
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.runs.build import require_torch
 from paper import (
     figure_cost,

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import CovertflError, InvalidInput, Missing
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.tasks.text import embed_texts
 
 SOURCE = "text/wiki_davidson_184k.parquet"

@@ -27,8 +27,8 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "src/covertfl"
 RUN = """
 task = "digits"
-rounds = 8
-updates = 2
+rounds = 20
+updates = 4
 [federation]
 clients = 6
 participation = [2, 4, 6]
@@ -46,18 +46,18 @@ round_seconds = 0.0
 SERVED_SECONDS = 3.0
 
 
-def run_train(call: Callable[..., int]) -> None:
+def run_train(call: Callable[..., None]) -> None:
     """Train a small run."""
     Path("run.toml").write_text(RUN)
     call("train", "run.toml", "--out", "run")
 
 
-def run_audit(call: Callable[..., int]) -> None:
+def run_audit(call: Callable[..., None]) -> None:
     """Audit a small run."""
     call("audit", "run", "--rehearsals", "2")
 
 
-def run_serve(call: Callable[..., int]) -> None:
+def run_serve(call: Callable[..., None]) -> None:
     """Serve a small service for some seconds."""
     Path("service.toml").write_text(SERVICE)
     threading.Timer(SERVED_SECONDS, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -68,16 +68,17 @@ COMMANDS = {"train": run_train, "audit": run_audit, "serve": run_serve}
 FIRST = {"audit": run_train}  # what a command needs to have been done, which does not count
 
 
-def call_command(*words: str) -> int:
-    """Run a command of covertfl in this process, its output discarded."""
+def call_command(*words: str) -> None:
+    """Run a command of covertfl in this process, its output discarded unless it fails."""
     from covertfl.cli.app import main
 
-    sys.argv = ["covertfl", *words]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    sys.argv, printed = ["covertfl", *words], io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         try:
-            return int(main() or 0)
+            main()
         except SystemExit as ended:
-            return int(ended.code or 0)
+            if ended.code:
+                raise RuntimeError(printed.getvalue()) from ended
 
 
 def count(name: str) -> list[Path]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import CovertflError, InvalidInput
-from covertfl.files.toml import shorten
+from covertfl.files.text import shorten
 
 _WORD = r"[^\W\d]\w*"
 _REFERENCE = re.compile(rf"{_WORD}(\.{_WORD})*:{_WORD}(\.{_WORD})*")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import covertfl as cf
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from tests.support.ordinary_user import read_only
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import covertfl as cf
-from covertfl.files.format import FORMATS, Kind, require_format
+from covertfl.files.text import FORMATS, Kind, require_format
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -15,10 +15,11 @@ from covertfl.errors import InvalidInput
 from covertfl.fitting.log import read_log
 from covertfl.fitting.oracle import fit_oracle
 from covertfl.fitting.problem import format_problem
-from covertfl.runs.participation import attend_recorded, count_batches
-from covertfl.runs.replay import (
+from covertfl.runs.participation import (
     RecordedRounds,
+    attend_recorded,
     classify_clients,
+    count_batches,
     infer_state,
     read_recorded,
     replay_log,

@@ -13,8 +13,7 @@ from covertfl.engines.flower.steady_folder import SPARE, SteadyFolder
 from covertfl.kernels.weights import name_content
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.files import read_lines
-from covertfl.runs.folder import WEIGHTS, RunFolder
-from covertfl.runs.weight_files import Keep, stream_weights
+from covertfl.runs.folder import WEIGHTS, Keep, RunFolder, stream_weights
 from tests.support.run_folders import LAYOUT, SETTINGS_TEXT, vector
 from tests.support.tensors import serialise
 

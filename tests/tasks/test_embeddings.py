@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from covertfl.errors import InvalidInput
+from covertfl.tasks.data import divide_data
 from covertfl.tasks.embeddings import load_embeddings, make_embeddings_task
-from covertfl.tasks.labelled_data import divide_data
 from covertfl.tasks.task import DataSettings, TrainingTask
 
 GENERATOR = np.random.default_rng(0)

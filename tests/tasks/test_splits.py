@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
-from covertfl.tasks.splits import (
+from covertfl.tasks.data import (
     FEWEST_ROWS,
     Division,
     PublicSet,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from covertfl.kernels.job import Examples
+from covertfl.tasks.data import balance_rows, draw_rows, is_uneven
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, TrainingTask
-from covertfl.tasks.training_rows import balance_rows, draw_rows, is_uneven
 
 
 @pytest.mark.parametrize("number", [7, 40, 97, 100])

@@ -9,7 +9,7 @@ import pytest
 
 import covertfl as cf
 from covertfl import InvalidInput
-from covertfl.files.format import FORMATS
+from covertfl.files.text import FORMATS
 from covertfl.models.export import export_model
 from covertfl.report.write import write_report
 from covertfl.runs.run_file import read_run

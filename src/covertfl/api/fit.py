@@ -10,7 +10,7 @@ from covertfl.api.result import Result
 from covertfl.decision.arguments import Source, read_callback, read_count, read_path
 from covertfl.decision.oracle import Oracle
 from covertfl.decision.problem_file import LoadedProblem, parse_problem
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.fitting.log import Gaps, ParticipationLog, read_log
 from covertfl.fitting.oracle import FittedOracle, fit_oracle
 from covertfl.fitting.policy import LogPolicy, search_on_log

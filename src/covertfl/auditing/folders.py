@@ -37,7 +37,7 @@ from covertfl.decoys.registry import DECOYS, REPLICA
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, sort_names
 from covertfl.eavesdroppers.trained import Rehearsed
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS, find_runs, is_public
 from covertfl.runs.run_file import describe_run, find_change, read_run

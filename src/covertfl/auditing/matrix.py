@@ -19,7 +19,7 @@ from covertfl.auditing.folders import audit_folders
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decoys.registry import DECOYS, REPLICA
 from covertfl.errors import Missing
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.runs.progress import RunProgress
 from covertfl.runs.settings import PolicyKind, RunSettings
 from covertfl.training import train_all

@@ -27,7 +27,7 @@ from covertfl.auditing.simulated import resample_clients, simulate_seeds
 from covertfl.auditing.threats import Finding
 from covertfl.eavesdroppers.trained import Rehearsed, collect_figures, list_sources
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS
 from covertfl.runs.run_file import format_run, list_versions

@@ -35,7 +35,7 @@ from covertfl.eavesdroppers.registry import (
     sort_names,
 )
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import shorten
+from covertfl.files.text import shorten
 from covertfl.kernels.choose import choose_kernel
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.runs.build import KernelCache, build_federation

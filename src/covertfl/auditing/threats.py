@@ -11,7 +11,7 @@ import numpy as np
 from covertfl.eavesdroppers.eavesdropper import Eavesdropper, SeenQuery
 from covertfl.eavesdroppers.registry import BY_SCHEDULE, find_class
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import shorten
+from covertfl.files.text import shorten
 from covertfl.intervals import t_interval, wilson_interval
 from covertfl.kernels.weights import Vector, name_content
 from covertfl.runs.clients import ClientResponder

@@ -19,7 +19,7 @@ from typer._completion_shared import Shells, get_completion_script, install
 
 from covertfl import __version__
 from covertfl.cli.deploy_local import deploy_local
-from covertfl.cli.group import INTERRUPTED, CommandGroup, suggest
+from covertfl.cli.options import INTERRUPTED, CommandGroup, suggest
 from covertfl.cli.output import await_answer, print_error
 from covertfl.cli.problems import fit, plan, presets, solve
 from covertfl.cli.results import audit, demo, report

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from covertfl.cli.group import CommandGroup
 from covertfl.cli.options import (
+    CommandGroup,
     ForceOption,
     JsonOption,
     ResumeOption,

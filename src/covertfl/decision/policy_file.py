@@ -15,10 +15,8 @@ from covertfl.decision.arguments import quote, read_path
 from covertfl.decision.policy import HorizonTable, QueueTable
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.format import FORMATS, require_format
-from covertfl.files.json_file import parse_json
-from covertfl.files.regular import read_bytes
+from covertfl.files.disk import read_bytes, write_atomically
+from covertfl.files.text import FORMATS, parse_json, require_format
 
 KINDS: dict[object, type[QueueTable] | type[HorizonTable]]
 KINDS = {"queue": QueueTable, "horizon": HorizonTable}

@@ -32,7 +32,7 @@ from covertfl.decision.problem import (
 )
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import (
+from covertfl.files.text import (
     Location,
     Section,
     describe_mistake,

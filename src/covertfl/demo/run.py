@@ -23,7 +23,7 @@ from covertfl.auditing.run import RunAudit, audit_run
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import evaluate_horizon_policy
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.report.page import render_template
 from covertfl.report.plots import (

@@ -16,7 +16,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput, Missing
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve
 from covertfl.planning.queue import QueuePlan

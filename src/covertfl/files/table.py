@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput, Missing
-from covertfl.files.atomic import write_atomically
-from covertfl.files.toml import read_text, shorten
+from covertfl.files.disk import write_atomically
+from covertfl.files.text import read_text, shorten
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = ".parquet"

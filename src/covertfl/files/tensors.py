@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
-from covertfl.files.format import NAMES, Kind, require_format
-from covertfl.files.regular import require_regular
+from covertfl.files.disk import require_regular
+from covertfl.files.text import NAMES, Kind, require_format
 
 FORMAT = "covertfl_format"
 # Bytes that are hashed and written at a time: they stay in the cache in between.

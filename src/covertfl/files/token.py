@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import read_text
+from covertfl.files.text import read_text
 
 
 def make_token(path: Path) -> str:

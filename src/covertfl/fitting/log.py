@@ -35,7 +35,7 @@ from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.arguments import quote, require_type
 from covertfl.errors import InvalidInput
 from covertfl.files.table import split_rows
-from covertfl.files.toml import read_text
+from covertfl.files.text import read_text
 
 LARGEST_WHOLE = 2.0**53  # beyond it floats do not represent every whole number
 LONGEST_QUOTE = 40  # characters of a cell that a message quotes

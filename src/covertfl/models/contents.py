@@ -19,12 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
-from covertfl.files.format import FORMATS
-from covertfl.files.json_file import parse_json
 from covertfl.files.tensors import FORMAT, read_tensors
+from covertfl.files.text import FORMATS, parse_json
 from covertfl.kernels.weights import Vector
-from covertfl.tasks.inputs import Standardisation
 from covertfl.tasks.public_map import PublicMap
+from covertfl.tasks.task import Standardisation
 
 FACTS = "covertfl_model"
 STANDARDISATION, PUBLIC_MAP = "standardisation.", "public_map."

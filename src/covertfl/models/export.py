@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.json_file import read_object
-from covertfl.files.regular import read_bytes
+from covertfl.files.disk import read_bytes, write_atomically
+from covertfl.files.text import read_object
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.models.contents import ModelContents, pack_model
 from covertfl.runs.checkpoint import STATE, WRONG_CONTENT, Checkpoint, read_checkpoint, read_state
 from covertfl.runs.files import SETTINGS, find_runs
 from covertfl.runs.folder import MAP, MODEL, require_readable
 from covertfl.runs.summary import SUMMARY, read_summary
-from covertfl.tasks.inputs import Standardisation
 from covertfl.tasks.public_map import PublicMap
+from covertfl.tasks.task import Standardisation
 
 SUFFIX = ".safetensors"
 VERSIONS, VERSION_FACTS = "versions", "version.json"

@@ -18,7 +18,7 @@ from covertfl.errors import InvalidInput, Missing
 from covertfl.kernels.weights import Float32Array
 from covertfl.models.contents import ModelContents, read_contents
 from covertfl.tasks.architecture import build_module, can_be_built
-from covertfl.tasks.inputs import Encoder
+from covertfl.tasks.task import Encoder
 
 if TYPE_CHECKING:
     import torch

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.format import require_format
-from covertfl.files.json_file import is_number, read_object
-from covertfl.files.toml import parse_toml, read_text
+from covertfl.files.text import is_number, parse_toml, read_object, read_text, require_format
 from covertfl.runs.files import SETTINGS, read_lines
 from covertfl.runs.summary import SUMMARY, check_values
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from covertfl import __version__
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.report.figures import Figure, draw_figures, name_audit_command
 from covertfl.report.page import (
     format_interval,

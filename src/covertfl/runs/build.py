@@ -7,7 +7,7 @@ from covertfl.kernels.job import LocalKernel
 from covertfl.runs.clients import ClientResponder, count_sizes
 from covertfl.runs.decoys import make_run_decoy
 from covertfl.runs.federation import Federation
-from covertfl.runs.participation import SimulatedParticipation, measure_federation
+from covertfl.runs.participation import SimulatedParticipation, measure_federation, read_recorded
 from covertfl.runs.policy import (
     advising_on_success,
     check_policy_states,
@@ -15,7 +15,6 @@ from covertfl.runs.policy import (
     with_success,
 )
 from covertfl.runs.queue import read_arrivals
-from covertfl.runs.replay import read_recorded
 from covertfl.runs.settings import RunSections, RunSettings
 from covertfl.runs.task import find_task, is_built_in, naming_run_file
 from covertfl.tasks.task import TrainingTask

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.format import FORMATS, require_format
-from covertfl.files.json_file import parse_json
-from covertfl.files.regular import require_regular
+from covertfl.files.disk import require_regular
 from covertfl.files.tensors import cut, make_header, view_bytes, write_fully
+from covertfl.files.text import FORMATS, parse_json, require_format
 from covertfl.kernels.weights import Vector
 
 STATE = "state.safetensors"

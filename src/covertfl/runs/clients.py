@@ -28,12 +28,12 @@ from covertfl.runs.learner import (
 from covertfl.runs.levelling import Level, choose_level, find_level
 from covertfl.runs.participation import (
     Attendance,
+    RecordedRounds,
     SimulatedParticipation,
     accepts_data,
     count_examples,
     find_least_share,
 )
-from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.responder import (
     ClientWork,
     Outcome,
@@ -45,9 +45,9 @@ from covertfl.runs.responder import (
 )
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
+from covertfl.tasks.data import draw_rows
 from covertfl.tasks.scores import FURTHER, Scores, compute_losses, compute_scores, score_accuracy
 from covertfl.tasks.task import TrainingTask
-from covertfl.tasks.training_rows import draw_rows
 
 MARKING_CLIENT = 0  # the client that marks its replies, if one does
 MARK_SEED = 0x6D61726B

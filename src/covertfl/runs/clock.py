@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.json_file import read_object
+from covertfl.files.disk import write_atomically
+from covertfl.files.text import read_object
 
 CLOCK = "private/clock.json"
 # An interval that is found is as many times the first round, in whole seconds, at least one.

@@ -20,9 +20,8 @@ from covertfl.decoys.flips import MOST_GENERATORS, draw_generators, span
 from covertfl.decoys.registry import REPLICA, make_decoy
 from covertfl.decoys.replica import Replicas
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.format import FORMATS, require_format
-from covertfl.files.toml import read_text
+from covertfl.files.disk import write_atomically
+from covertfl.files.text import FORMATS, read_text, require_format
 from covertfl.kernels.weights import Float32Array, Layout
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, make_generator

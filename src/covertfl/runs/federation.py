@@ -13,9 +13,9 @@ from covertfl.runs.clients import ClientResponder
 from covertfl.runs.generations import Generation, show
 from covertfl.runs.learner import LearnerState, start_learner
 from covertfl.runs.live import LiveState, SeenRound
+from covertfl.runs.participation import RecordedRounds
 from covertfl.runs.policy import RunPolicy, expect_policy
 from covertfl.runs.queue import OwedTask, UpdateQueue
-from covertfl.runs.replay import RecordedRounds
 from covertfl.runs.settings import RunSettings
 from covertfl.seeding import Stream, draw_seed
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.compact import unpack_record
-from covertfl.files.json_file import parse_json
-from covertfl.files.regular import require_regular
-from covertfl.files.toml import shorten
+from covertfl.files.disk import require_regular
+from covertfl.files.text import parse_json, shorten
 
 SETTINGS = "run.toml"
 # Line files: what was sent, what was done in each round, updates that were served, scores.

@@ -25,7 +25,7 @@ from covertfl.decision.policy_file import read_policy, read_policy_states
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput, NoSolution
-from covertfl.files.toml import shorten
+from covertfl.files.text import shorten
 from covertfl.runs.live import make_cautious_policy, solve_exactly
 from covertfl.runs.settings import PolicySection, RunSettings
 from covertfl.seeding import Stream, draw_seed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import parse_toml, read_text
+from covertfl.files.text import parse_toml, read_text
 from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import CHECKPOINT
 from covertfl.runs.federation import Federation, RunState, start_run

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.regular import read_bytes
+from covertfl.files.disk import read_bytes
 from covertfl.kernels.weights import Vector, name_content
 from covertfl.runs.files import read_lines
 

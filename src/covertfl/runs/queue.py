@@ -14,7 +14,7 @@ from functools import cached_property
 
 from covertfl.errors import InvalidInput
 from covertfl.files.table import split_rows
-from covertfl.files.toml import read_text, shorten
+from covertfl.files.text import read_text, shorten
 
 MAX_ARRIVALS = 1_000_000_000  # largest number in a file of arrivals
 

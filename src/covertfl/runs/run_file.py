@@ -30,8 +30,8 @@ from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import DECOY_PLUG_INS, REPLICA
 from covertfl.decoys.replica import SIZES
 from covertfl.errors import InvalidInput
-from covertfl.files.format import FORMATS, require_format
-from covertfl.files.toml import (
+from covertfl.files.text import (
+    FORMATS,
     Location,
     describe_mistake,
     describe_unknown_keys,
@@ -39,6 +39,7 @@ from covertfl.files.toml import (
     list_unknown,
     parse_toml,
     read_text,
+    require_format,
     shorten,
     split_location,
 )

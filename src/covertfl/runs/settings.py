@@ -17,8 +17,7 @@ from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
 from covertfl.decoys.registry import REPLICA
 from covertfl.errors import InvalidInput
-from covertfl.files.format import FORMATS
-from covertfl.files.toml import Section
+from covertfl.files.text import FORMATS, Section
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.tasks.task import Count, DataSection, Seed, Share
 

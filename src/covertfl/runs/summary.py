@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from covertfl.errors import InvalidInput
-from covertfl.files.json_file import is_number, read_object
-from covertfl.files.toml import shorten
+from covertfl.files.text import is_number, read_object, shorten
 
 SUMMARY = "summary.json"
 

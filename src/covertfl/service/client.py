@@ -22,11 +22,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.regular import read_bytes
+from covertfl.files.disk import read_bytes, write_atomically
 from covertfl.files.table import split_rows
+from covertfl.files.text import parse_toml, read_text, shorten
 from covertfl.files.token import check_token, read_token
-from covertfl.files.toml import parse_toml, read_text, shorten
 
 ADDRESS, TOKEN, RUN_FILE = "address", "token", "run.toml"
 # Environment variables.

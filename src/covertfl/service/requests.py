@@ -25,8 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
-from covertfl.files.json_file import parse_json
-from covertfl.files.toml import describe_unknown_keys, shorten
+from covertfl.files.text import describe_unknown_keys, parse_json, shorten
 
 Kind = Literal["purge", "context", "shift", "rollback"]
 State = Literal["waiting", "serving", "done", "cancelled"]

@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.regular import read_bytes
+from covertfl.files.disk import read_bytes, write_atomically
 from covertfl.models.export import VERSION_FACTS, find_version
 from covertfl.runs.checkpoint import CHECKPOINT, STATE, Checkpoint, read_state
 from covertfl.runs.folder import report_errors

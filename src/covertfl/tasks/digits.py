@@ -7,10 +7,9 @@ from functools import cache
 import numpy as np
 
 from covertfl.errors import Missing
-from covertfl.tasks.inputs import Inputs
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
+from covertfl.tasks.data import LabelledData, label_data, make_labelled_task
 from covertfl.tasks.models import DIGIT_CONVOLUTIONS, choose_image_model
-from covertfl.tasks.task import DataSettings, TrainingTask
+from covertfl.tasks.task import DataSettings, Inputs, TrainingTask
 
 VALIDATION_SIZE = 300
 IMAGE = (1, 8, 8)

@@ -24,12 +24,18 @@ import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
-from covertfl.files.json_file import parse_json
-from covertfl.files.regular import require_regular
-from covertfl.tasks.inputs import VECTORS, Encoder, Inputs, measure_standardisation
-from covertfl.tasks.labelled_data import LabelledData, divide_data, label_data, make_vector_task
+from covertfl.files.disk import require_regular
+from covertfl.files.text import parse_json
+from covertfl.tasks.data import LabelledData, divide_data, label_data, make_vector_task
 from covertfl.tasks.models import TEXT_MODELS
-from covertfl.tasks.task import DataSettings, TrainingTask
+from covertfl.tasks.task import (
+    VECTORS,
+    DataSettings,
+    Encoder,
+    Inputs,
+    TrainingTask,
+    measure_standardisation,
+)
 from covertfl.tasks.text_file import MOST_CLASSES
 
 OPTIONAL = ("classes", "encoder")

@@ -20,12 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput, Missing
-from covertfl.files.atomic import write_atomically
-from covertfl.files.regular import read_bytes
-from covertfl.tasks.inputs import Inputs, Standardisation
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_labelled_task
+from covertfl.files.disk import read_bytes, write_atomically
+from covertfl.tasks.data import LabelledData, label_data, make_labelled_task
 from covertfl.tasks.models import CONVOLUTIONS, choose_image_model
-from covertfl.tasks.task import DataSettings, TrainingTask
+from covertfl.tasks.task import DataSettings, Inputs, Standardisation, TrainingTask
 
 MD5: Mapping[str, str] = {
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",

@@ -21,9 +21,9 @@ import numpy as np
 
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.format import FORMATS
+from covertfl.files.disk import write_atomically
 from covertfl.files.tensors import FORMAT, read_tensors
+from covertfl.files.text import FORMATS
 from covertfl.kernels.job import Examples, Loss
 from covertfl.kernels.weights import Float32Array
 

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from covertfl.errors import InvalidInput, Missing
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.kernels.weights import Float32Array
-from covertfl.tasks.inputs import Encoder
+from covertfl.tasks.task import Encoder
 from covertfl.tasks.text_file import LabelledText, read_labelled_text
 
 ENCODER = "wordllama"

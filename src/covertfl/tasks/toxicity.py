@@ -14,10 +14,16 @@ from importlib import resources
 
 import numpy as np
 
-from covertfl.tasks.inputs import VECTORS, Encoder, Inputs, Standardisation
-from covertfl.tasks.labelled_data import LabelledData, label_data, make_vector_task
+from covertfl.tasks.data import LabelledData, label_data, make_vector_task
 from covertfl.tasks.models import TEXT_MODELS
-from covertfl.tasks.task import DataSettings, TrainingTask
+from covertfl.tasks.task import (
+    VECTORS,
+    DataSettings,
+    Encoder,
+    Inputs,
+    Standardisation,
+    TrainingTask,
+)
 
 FILE = "toxicity.npz"
 CLASSES = ("not toxic", "toxic")

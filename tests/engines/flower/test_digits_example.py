@@ -16,7 +16,7 @@ from flwr.app import Context, RecordDict
 
 from covertfl.engines.flower.deployment.bundle import build_bundle, find_own_app
 from covertfl.engines.flower.grid import InProcessGrid
-from covertfl.files.toml import parse_toml
+from covertfl.files.text import parse_toml
 from tests import ROOT
 
 EXAMPLE = ROOT / "examples" / "flower_digits"

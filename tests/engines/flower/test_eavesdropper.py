@@ -19,7 +19,7 @@ from covertfl.engines.flower.eavesdropper_app import make_eavesdropper_app, reco
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import parse_toml
+from covertfl.files.text import parse_toml
 from covertfl.runs.build import KernelCache
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.run_file import build_run, read_run

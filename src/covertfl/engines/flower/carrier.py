@@ -36,8 +36,8 @@ from covertfl.engines.flower.messages import (
 from covertfl.engines.flower.node_numbers import StoredNodeNumbers, wait_for_nodes
 from covertfl.engines.flower.strategy_settings import StartSettings, StrategySettings
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.toml import read_text
+from covertfl.files.disk import write_atomically
+from covertfl.files.text import read_text
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.clock import Clock
 from covertfl.runs.federation import RunState

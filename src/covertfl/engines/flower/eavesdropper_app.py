@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from covertfl.engines.flower.messages import find_round
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.kernels.weights import name_content
 
 

@@ -16,8 +16,8 @@ from typing import Protocol
 from flwr.serverapp import Grid
 
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.toml import read_text
+from covertfl.files.disk import write_atomically
+from covertfl.files.text import read_text
 
 # Seconds between two looks at the connected nodes while there are too few.
 LOOK_AGAIN = 1.0

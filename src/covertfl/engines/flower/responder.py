@@ -25,8 +25,7 @@ from covertfl.engines.flower.strategy_settings import Accepts
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.learner import LearnerState, SiftedReplies, average_replies, sift_replies
-from covertfl.runs.participation import Attendance
-from covertfl.runs.replay import infer_state
+from covertfl.runs.participation import Attendance, infer_state
 from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
 from covertfl.seeding import Stream, make_generator
 

@@ -16,9 +16,8 @@ from flwr.app import Array, ArrayRecord
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.strategy_settings import StrategySettings
 from covertfl.errors import InvalidInput
-from covertfl.files.atomic import write_atomically
-from covertfl.files.regular import require_regular
-from covertfl.files.toml import parse_toml, read_text
+from covertfl.files.disk import require_regular, write_atomically
+from covertfl.files.text import parse_toml, read_text
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import read_rounds

@@ -21,8 +21,15 @@ from typing import Any, NamedTuple
 from covertfl.files.tensors import name_blocks, write_blocks
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, CheckpointDraft
-from covertfl.runs.folder import PENDING, RunFolder, report_errors, write_new
-from covertfl.runs.weight_files import Keep, WeightFiles, stream_weights
+from covertfl.runs.folder import (
+    PENDING,
+    Keep,
+    RunFolder,
+    WeightFiles,
+    report_errors,
+    stream_weights,
+    write_new,
+)
 
 SPARE = ".spare"
 

@@ -16,7 +16,7 @@ from covertfl.decision.policy import Policy
 from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
 from covertfl.errors import InvalidInput
-from covertfl.files.json_file import is_number
+from covertfl.files.text import is_number
 from covertfl.runs.build import require_torch
 from covertfl.runs.progress import OnRound
 from covertfl.runs.rounds import OpenDesk

@@ -15,7 +15,7 @@ from covertfl.engines.flower.client_app import format_client_run
 from covertfl.engines.flower.deployment.bundle import build_bundle, find_own_app, write_app
 from covertfl.engines.flower.deployment.checks import as_deployed
 from covertfl.errors import InvalidInput
-from covertfl.files.toml import parse_toml
+from covertfl.files.text import parse_toml
 from covertfl.runs.run_file import build_run, format_run
 from tests import ROOT
 from tests.support.small_runs import make_run

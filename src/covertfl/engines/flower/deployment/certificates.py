@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 
 # Clocks of machines that trust each other may differ by this much.
 CLOCK_ERROR = datetime.timedelta(hours=1)

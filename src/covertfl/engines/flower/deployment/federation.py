@@ -52,7 +52,7 @@ from covertfl.engines.flower.deployment.processes import (
     SupervisedProcesses,
     wait_until,
 )
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 
 HOST = "127.0.0.1"
 # Seconds that a SuperLink has to answer, and nodes to connect.

@@ -39,7 +39,7 @@ from covertfl.engines.flower.deployment.rights import check_user
 from covertfl.engines.flower.deployment.scratch import make_scratch_folder, remove_abandoned_folders
 from covertfl.engines.flower.deployment.server import ProgressReader, ServerSettings
 from covertfl.engines.flower.strategy import TIMEOUT
-from covertfl.files.atomic import write_atomically
+from covertfl.files.disk import write_atomically
 from covertfl.processes import handling_signals
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.progress import OnRound, check_folder, require_no_service

@@ -1,9 +1,15 @@
-"""Reading text and TOML files, and quoting what is wrong in them."""
+"""Text, TOML and JSON files: reading them, quoting what is wrong in them, and their formats.
+
+A format's version rises when the content of such a file changes.  Files of other versions are
+refused.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin
@@ -11,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from covertfl.errors import InvalidInput
-from covertfl.files.regular import read_bytes
+from covertfl.files.disk import read_bytes
 
 Location = tuple[int | str, ...]  # of a key: its section, if any, and the keys inside
 LONGEST_QUOTE = 40  # characters of a value that a message repeats
@@ -156,3 +162,66 @@ def shorten(value: object) -> str:
 
 def _shorten_key(key: str) -> str:
     return key if key.isidentifier() and len(key) <= LONGEST_QUOTE else shorten(key)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
+def parse_json(text: str | bytes, name: str) -> Any:
+    """Return the content of JSON called `name` in error messages."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"{name} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{name} is not JSON that can be read: nested too deeply") from error
+
+
+def read_object(path: str | os.PathLike[str], what: str) -> dict[str, Any]:
+    """Return the JSON object in a file; `what` is its kind in messages, such as "a policy file"."""
+    name = os.fspath(path)
+    content = parse_json(read_text(path, what), name)
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{name} must hold a JSON object")
+    return content
+
+
+Kind = Literal["run", "policy", "model", "secret", "map"]
+# Of run files and run folders (`format` in run.toml and in checkpoints), policy files and secrets
+# of federations (`format`), exported models and public maps (`covertfl_format` in the metadata).
+FORMATS: dict[Kind, int] = {"run": 3, "policy": 1, "model": 3, "secret": 1, "map": 1}
+NAMES: dict[Kind, str] = {
+    "run": "a run",
+    "policy": "a policy file",
+    "model": "an exported model",
+    "secret": "the secret of a federation",
+    "map": "a public map",
+}
+
+
+LONGEST = 10  # digits of a format
+
+
+def require_format(kind: Kind, found: object, name: str) -> None:
+    """Raise InvalidInput unless `found`, the format of the file `name`, is the present one.
+
+    Metadata of safetensors state it as text.  A file that states none has the format None.
+    """
+    wanted = FORMATS[kind]
+    if isinstance(found, str) and found.isdecimal() and len(found) < LONGEST:
+        found = int(found)
+    if type(found) is int and found == wanted:
+        return
+    why = ""
+    if type(found) is int and found > wanted:
+        why = ": a newer version wrote the file, so update covertfl to read it"
+    elif found is None or (type(found) is int and found > 0):
+        why = ": an older version wrote the file, so make it anew"
+    raise InvalidInput(
+        f"{name}: the format of {NAMES[kind]} must be {wanted} for this version of covertfl, "
+        f"got {'nothing' if found is None else shorten(found)}{why}"
+    )

@@ -1,18 +1,30 @@
-"""Which rows the clients, the public set and the validation set hold.
+"""The data of a task: which rows its parts hold, and which of its rows a client trains on.
 
-The three never share a row.  The validation set is balanced; the public set has the requested
-shares of the classes; the rest is split among the clients, IID or by class with Dirichlet shares.
+The arrays of a data set are read once per process; tasks with different seeds or settings share
+them and differ in their row numbers.  The three parts never share a row.  The validation set is
+balanced; the public set has the requested shares of the classes; the rest is split among the
+clients, IID or by class with Dirichlet shares.
+
+If one class of a client is much more frequent than another, the rows that it trains on are drawn so
+that all of its classes are equally frequent.  Only the client's own labels decide, so that nobody
+learns anything of the labels of others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
+from covertfl.kernels.job import Examples, Labels, Loss
+from covertfl.tasks.models import ModelMaker, VectorModel, choose_vector_model
+from covertfl.tasks.scores import find_classes
+from covertfl.tasks.task import DataSettings, Inputs, TrainingTask
 
 FEWEST_ROWS = 8  # of any client
 FEWEST_BALANCED = 10  # rows of each class, below which a balanced validation set is too small
@@ -236,3 +248,209 @@ def _require_rows(rows: int, clients: int) -> None:
         raise InvalidInput(
             f"{clients} clients need at least {clients * FEWEST_ROWS} examples together, got {rows}"
         )
+
+
+STREAM = 0x7461736B  # separates a task's random numbers from those of others with the same seed
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledData:
+    """All examples of a data set, with their classes.
+
+    Parameters
+    ----------
+    examples : features, and labels in the form that the loss needs
+    classes : (n,) class numbers
+    num_classes : number of classes, at least 2
+    names : of the classes, empty for their numbers
+    inputs : what the features were made of
+    """
+
+    examples: Examples
+    classes: IntArray
+    num_classes: int
+    names: tuple[str, ...] = ()
+    inputs: Inputs = field(default_factory=Inputs)
+
+    @property
+    def loss(self) -> Loss:
+        """Binary for two classes, with class 1 as the positive one."""
+        return "binary" if self.num_classes == 2 else "multiclass"
+
+    @property
+    def outputs(self) -> int:
+        """Number of logits that a model needs."""
+        return 1 if self.num_classes == 2 else self.num_classes
+
+    def take(self, rows: IntArray) -> Examples:
+        """Return a copy of some of the examples."""
+        return Examples(self.examples.features[rows], self.examples.labels[rows])
+
+    def reshape(self, shape: tuple[int, ...]) -> LabelledData:
+        """Return a data set of views of the same examples in another shape."""
+        features = self.examples.features.reshape(-1, *shape)
+        return replace(self, examples=Examples(features, self.examples.labels))
+
+
+def label_data(
+    features: npt.NDArray[np.floating],
+    classes: IntArray,
+    names: Sequence[str],
+    inputs: Inputs | None = None,
+) -> LabelledData:
+    """Return a data set made from features, class numbers and the names of the classes."""
+    kept = np.ascontiguousarray(features, dtype=np.float32)
+    labels: Labels = classes.astype(np.float32) if len(names) == 2 else classes.astype(np.int64)
+    examples = Examples(kept, labels)
+    return LabelledData(examples, classes, len(names), tuple(names), inputs or Inputs())
+
+
+def make_public_set(
+    data: LabelledData, settings: DataSettings, generator: np.random.Generator
+) -> PublicSet:
+    """Return the public set that the settings ask for; the good classes are drawn at random."""
+    counts = np.bincount(data.classes, minlength=data.num_classes)
+    if data.num_classes == 2:
+        if settings.public_classes is not None:
+            raise InvalidInput(
+                f"public_classes needs more than two classes, task {settings.task} has two: "
+                "use public_positive_share"
+            )
+        order = np.arange(2)
+        positive = settings.public_positive_share
+        shares: tuple[float, ...] = (1.0 - positive, positive)
+    else:
+        order = generator.permutation(data.num_classes)
+        shares = share_good_classes(
+            counts, order, settings.public_classes, settings.public_class_share
+        )
+    reserve = reserve_any(order) if settings.same_clients else None
+    return PublicSet(settings.public_size, shares, reserve)
+
+
+def make_labelled_task(
+    data: LabelledData,
+    settings: DataSettings,
+    make_model: ModelMaker,
+    *,
+    validation_size: int,
+    validation: Examples | None = None,
+    is_balanced: bool = False,
+) -> TrainingTask:
+    """Make a task from a data set.
+
+    Parameters
+    ----------
+    validation_size : rows to set aside for validation; 0 if `validation` is given
+    validation : examples of their own for validation
+    is_balanced : whether it is public that all classes are equally frequent
+    """
+    division = divide_data(data, settings, validation_size)
+    return TrainingTask(
+        name=settings.task,
+        make_model=make_model,
+        loss=data.loss,
+        train=data.examples,
+        clients=division.clients,
+        public=data.take(division.public),
+        validation=data.take(division.validation) if validation is None else validation,
+        classes=data.names,
+        inputs=data.inputs,
+        is_balanced=is_balanced,
+    )
+
+
+def divide_data(data: LabelledData, settings: DataSettings, validation_size: int) -> Division:
+    """Return which rows of a data set the clients, the public and the validation set hold."""
+    generator = np.random.default_rng([STREAM, settings.seed])
+    return divide_rows(
+        data.classes,
+        clients=settings.clients,
+        concentration=None if isinstance(settings.split, str) else settings.split.dirichlet,
+        validation_size=validation_size,
+        public=make_public_set(data, settings, generator),
+        generator=generator,
+    )
+
+
+def make_vector_task(
+    data: LabelledData,
+    settings: DataSettings,
+    models: Mapping[str, VectorModel],
+    *,
+    validation_size: int,
+    is_balanced: bool = False,
+) -> TrainingTask:
+    """Make a task from labelled vectors, with the model that the settings name."""
+    inputs = data.examples.features.shape[1]
+    model = choose_vector_model(models, settings.model, settings.task, inputs, data.outputs)
+    return make_labelled_task(
+        data, settings, model, validation_size=validation_size, is_balanced=is_balanced
+    )
+
+
+# Rows of the most frequent class for one of the rarest, from which a client balances its classes.
+LEAST_RATIO = 1.5
+# Whether the clients of a task balance their classes, by client.
+_UNEVEN: WeakKeyDictionary[TrainingTask, dict[int, bool]] = WeakKeyDictionary()
+
+
+def draw_rows(
+    task: TrainingTask,
+    client: int,
+    most: int,
+    *,
+    balance: bool = True,
+    generator: np.random.Generator,
+) -> IntArray:
+    """Draw the rows that a client trains on: at most `most`, in an order of their own.
+
+    Parameters
+    ----------
+    balance : whether classes are balanced, unless those of the task are known to be
+    """
+    order = generator.permutation(task.clients[client])
+    taken = order[:most]
+    if balance and not task.is_balanced and is_uneven(task, client):
+        classes = find_classes(task.train.labels[order], task.loss)
+        taken = balance_rows(order, classes, len(taken), generator=generator)
+    return taken
+
+
+def is_uneven(task: TrainingTask, client: int) -> bool:
+    """Return whether a client's most frequent class has `LEAST_RATIO` times the rarest's rows.
+
+    It is found out once: counting takes longer than a small model takes for a batch.
+    """
+    known = _UNEVEN.setdefault(task, {})
+    if client not in known:
+        classes = find_classes(task.train.labels[task.clients[client]], task.loss)
+        _, counts = np.unique(classes, return_counts=True)
+        known[client] = len(counts) > 0 and bool(counts.max() >= LEAST_RATIO * counts.min())
+    return known[client]
+
+
+def balance_rows(
+    rows: IntArray, classes: IntArray, number: int, *, generator: np.random.Generator
+) -> IntArray:
+    """Return `number` of the rows with all classes equally often, in random order.
+
+    The first rows of each class are taken, from the first again when there are no more.  Where no
+    class has `LEAST_RATIO` times as many rows as another, the first `number` rows are returned.
+
+    Parameters
+    ----------
+    rows : (n,) in random order
+    classes : (n,) class of each row
+    number : at most n
+    """
+    _, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    if counts.max() < LEAST_RATIO * counts.min():
+        return rows[:number]
+    size = len(counts)
+    wanted = generator.permutation((np.arange(number) + generator.integers(size)) % size)
+    taken = np.empty(number, dtype=rows.dtype)
+    for place in range(size):
+        is_here, own = wanted == place, rows[places == place]
+        taken[is_here] = own[np.arange(is_here.sum()) % len(own)]
+    return taken

@@ -20,6 +20,7 @@ from functools import partial
 from typing import get_args
 
 import numpy as np
+from covertfl.runs.actions import Decision
 from measurement import describe_machine
 from reference_problem import PRIVACY_COST, load_queue, make_oracle, make_queue
 from section import DOCUMENTS, describe_date, render_table, write_block
@@ -34,10 +35,9 @@ from covertfl import (
 )
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import tabulate_for_queue
-from covertfl.runs.actions import Decision
-from covertfl.runs.live import LiveState, SeenRound, is_due, make_live_policy, refresh_live
 from covertfl.runs.records import charge_round
-from covertfl.runs.settings import LiveMethod
+from covertfl.schemes.live import LiveMethod, LiveState, is_due, make_live_policy, refresh_live
+from covertfl.schemes.scheme import SeenRound
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
 from covertfl.solvers.spga.score import measure_gap

@@ -22,12 +22,11 @@ from section import DOCUMENTS, describe_date, render_table, write_block
 from sklearn.metrics import roc_auc_score
 
 from covertfl import TrainingTask
-from covertfl.decoys.decoy import Decoy, DecoyView
-from covertfl.decoys.registry import DECOYS, make_decoy
-from covertfl.decoys.update_rule import average_results
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import Labels, LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.decoy import Decoy, DecoyView, average_results
+from covertfl.schemes.decoys.registry import DECOYS, make_decoy
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.scores import compute_losses, score_accuracy
 from covertfl.tasks.task import DataSettings

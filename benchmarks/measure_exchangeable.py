@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from covertfl.runs.decoys import write_secret
 from section import DOCUMENTS, describe_date, describe_share, render_table, write_block
 from sklearn.metrics import roc_auc_score
 
@@ -43,14 +44,12 @@ from covertfl.eavesdroppers.trained import (
     make_relative,
     train_scorer,
 )
-from covertfl.engines.simulated import run_together
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.decoys import write_secret
-from covertfl.runs.federation import start_run
 from covertfl.runs.records import MemoryRecords
-from covertfl.runs.rounds import run_rounds
+from covertfl.runs.round import run_rounds
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_task
+from covertfl.runs.simulated import run_together
+from covertfl.runs.state import start_run
+from covertfl.runs.train import KernelCache, build_federation, find_task
 
 ROUNDS = {2: 115, 4: 204}  # for 95% of runs to finish 16 updates
 FOLDS = 5  # of cross-validation over runs

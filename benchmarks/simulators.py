@@ -20,18 +20,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from covertfl.runs.clients import ClientResponder
 from measurement import load_peer, measure_peak_memory, measure_tree_memory
 from torch import nn
 from torch.nn import functional
 
 from covertfl import Examples, Run, TrainingTask
-from covertfl.engines.simulated import run_jobs
 from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer, Loss
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.learner import Reply, move_true, sift_replies, start_learner
+from covertfl.runs.simulated import run_jobs
+from covertfl.schemes.replies import Reply, move_true, sift_replies, start_learner
 from covertfl.tasks.models import make_digit_cnn, make_head, make_logistic, make_mlp, make_small_cnn
 
 CLIENTS, BATCHES, BATCH_SIZE = 20, 10, 40

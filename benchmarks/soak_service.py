@@ -34,7 +34,7 @@ from service_process import ServiceProcess, running_service, write_service_file
 from covertfl import QueueProblem, QueueTable, Run, evaluate_queue_policy
 from covertfl.display.plots import PALETTE, new_figure, save_figure, tidy
 from covertfl.intervals import t_interval
-from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.train import KernelCache, build_federation
 
 ROOT = DOCUMENTS.parent
 RESULTS, PICTURE = ROOT / "results/service/soak.json", DOCUMENTS / "images/service-soak.png"

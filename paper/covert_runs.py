@@ -17,24 +17,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from covertfl.runs.clients import ClientResponder
 
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import read_preset_text
-from covertfl.decoys.registry import make_decoy
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.listeners import MajorityEavesdropper
-from covertfl.engines.simulated import run_together
 from covertfl.evaluation.horizon import HorizonEvaluation, evaluate_horizon_policy
 from covertfl.files.text import parse_toml
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.build import KernelCache, build_federation, require_torch
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation, RunState, start_run
+from covertfl.runs.engine import ClientWork, Work
 from covertfl.runs.records import MemoryRecords
-from covertfl.runs.responder import ClientWork, Outcome, Query, Work
-from covertfl.runs.rounds import run_rounds
-from covertfl.runs.run_file import build_run
+from covertfl.runs.round import run_rounds
+from covertfl.runs.settings import build_run
+from covertfl.runs.simulated import run_together
+from covertfl.runs.state import Federation, RunState, start_run
+from covertfl.runs.train import KernelCache, build_federation, require_torch
+from covertfl.schemes.decoys.registry import make_decoy
+from covertfl.schemes.scheme import Outcome, Query
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, DirichletSplit, TrainingTask
 from paper.averages import DIGITS, average, average_estimate, average_levels, round_curve, share

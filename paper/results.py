@@ -13,7 +13,7 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.text import read_object
-from covertfl.runs.run_file import list_versions
+from covertfl.runs.settings import list_versions
 from paper.experiment import Request
 
 StoredResult = Mapping[str, Any]

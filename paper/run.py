@@ -15,7 +15,7 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
-from covertfl.runs.build import require_torch
+from covertfl.runs.train import require_torch
 from paper import (
     figure_cost,
     figure_spga,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from covertfl.runs.build import require_torch
+from covertfl.runs.train import require_torch
 from paper import covert_runs
 from paper.cells import CellStore
 from paper.covert_runs import (

@@ -48,10 +48,7 @@ clients = 6
 participation = [2, 4, 6]
 batch_size = 20
 {federation}
-[policy]
-{policy}
-[decoy]
-{decoy}
+{scheme}
 [engine]
 {engine}
 [oracle]
@@ -110,15 +107,17 @@ COMMANDS = {
 
 def write_run(kind: str = HORIZON, **parts: str) -> str:
     """Return the text of a run file: what a part does not say is the default."""
-    filled = dict.fromkeys(("top", "federation", "decoy", "engine"), "")
-    filled |= {"data": 'model = "logistic"', "policy": 'kind = "optimal"', **parts}
-    return BASE.format(**filled) + kind
+    filled = dict.fromkeys(("top", "federation", "engine", "policy", "decoy"), "")
+    filled |= {"data": 'model = "logistic"', **parts}
+    scheme = f"[policy]\n{filled['policy']}\n[decoy]\n{filled['decoy']}"
+    return BASE.format(**{"scheme": scheme, **filled}) + kind
 
 
 def write_exchangeable(kind: str, trajectories: int, **parts: str) -> str:
     """Return the text of an exchangeable run."""
-    policy = f'kind = "exchangeable"\ntrajectories = {trajectories}'
-    return write_run(kind, data=ONE_CLASS, policy=policy, **parts)
+    top = parts.pop("top", "") + '\nscheme = "exchangeable"'
+    scheme = f"[exchangeable]\ntrajectories = {trajectories}"
+    return write_run(kind, data=ONE_CLASS, scheme=scheme, top=top, **parts)
 
 
 def list_runs() -> dict[str, str]:

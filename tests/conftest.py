@@ -54,7 +54,7 @@ def _remembered_flips() -> Iterator[None]:
 
     Comparing their candidates takes longer than a small run.
     """
-    from covertfl.decoys.flips import draw_generators
+    from covertfl.schemes.flips import draw_generators
 
     found: dict[bytes, Any] = {}
 

@@ -19,7 +19,7 @@ import covertfl as cf
 from covertfl.cli.app import app
 from covertfl.decision.problem_file import build_problem, read_preset
 from covertfl.planning.horizon import plan_horizon
-from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import build_run
 from tests import ROOT
 from tests.support.documents import find_blocks
 

@@ -7,20 +7,21 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from covertfl.engines.simulated import run_together
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import KernelCache, require_torch
 from covertfl.runs.files import SETTINGS
-from covertfl.runs.progress import (
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.simulated import run_together
+from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
+from covertfl.runs.train import (
+    KernelCache,
     OnRound,
     PreparedRun,
     check_folder,
     prepare_run,
     require_no_service,
+    require_torch,
     watch_run,
 )
-from covertfl.runs.settings import RunSettings
-from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 from covertfl.seeding import LARGEST_SEED
 
 

@@ -25,12 +25,11 @@ from covertfl.engines.flower.deployment.bundle import CLIENT_MODULE, CLIENT_RUN,
 from covertfl.engines.flower.deployment.checks import as_deployed
 from covertfl.flower import CovertStrategy, InProcessGrid
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.build import KernelCache
-from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import count_batches
 from covertfl.runs.public import PublicTranscript
-from covertfl.runs.run_file import read_run
-from covertfl.runs.task import find_task
+from covertfl.runs.settings import read_run
+from covertfl.runs.simulated import make_client_job
+from covertfl.runs.train import KernelCache, find_task
 from covertfl.seeding import Stream, make_generator
 from tests.support.small_runs import make_run, read_rounds
 

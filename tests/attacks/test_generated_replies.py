@@ -36,7 +36,7 @@ from covertfl.engines.flower.messages import (
     restrict_metrics,
 )
 from covertfl.kernels.weights import Layout
-from covertfl.runs.learner import Reply, sift_replies
+from covertfl.schemes.replies import Reply, sift_replies
 from tests.support.flower_runs import make_app
 
 LAYOUT = Layout(("w", "b"), ((3, 2), (2,)))

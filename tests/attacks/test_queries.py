@@ -36,8 +36,6 @@ from hypothesis import given, strategies as st
 
 from covertfl import RunProgress
 from covertfl.arrays import BoolArray, FloatArray
-from covertfl.decoys.registry import DECOYS
-from covertfl.decoys.update_rule import average_results
 from covertfl.engines.flower.array_form import make_float_form
 from covertfl.engines.flower.client_app import make_client_app
 from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
@@ -46,10 +44,12 @@ from covertfl.kernels.mlp import MlpKernel
 from covertfl.kernels.weights import Layout
 from covertfl.runs import checkpoint as checkpoint_file, folder as run_folder
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.learner import Reply, average_replies, sift_replies
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_task
+from covertfl.runs.train import find_task
+from covertfl.schemes.decoys.decoy import average_results
+from covertfl.schemes.decoys.registry import DECOYS
+from covertfl.schemes.replies import Reply, average_replies, sift_replies
 from covertfl.training import train
 from tests.support.attacks import attack_seeds, require_guess
 from tests.support.flower_runs import (

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
+from covertfl.runs.levelling import MEAN_SHARE, WEIGHTED_SHARE, Level, choose_level
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
@@ -32,7 +33,6 @@ from covertfl.engines.flower.server_app import run_simulated
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.flower import CovertStrategy, InProcessGrid
 from covertfl.intervals import wilson_interval
-from covertfl.runs.levelling import MEAN_SHARE, WEIGHTED_SHARE, Level, choose_level
 from tests.support.attacks import attack_seeds, require_guess
 from tests.support.commands import run_python
 from tests.support.faulty_grid import FaultyGrid

@@ -37,7 +37,7 @@ from covertfl.engines.flower.deployment.scratch import (
 from covertfl.models.export import export_model
 from covertfl.processes import fork_and_run
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.run_file import format_run, list_versions
+from covertfl.runs.settings import format_run, list_versions
 from covertfl.training import train
 from tests.support.commands import RUN_FILE, Run
 from tests.support.small_runs import HORIZON, Stopped, make_run, read_rounds, run_small, stop_after

@@ -13,12 +13,13 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from covertfl.runs.clients import ClientResponder
+
 import covertfl as cf
 from covertfl.auditing.rehearsal import choose_seeds, fix_federation, name_settings
 from covertfl.auditing.run import load_run
 from covertfl.auditing.simulated import resample_clients
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
+from covertfl.runs.train import KernelCache, build_federation
 from tests.support.small_runs import HORIZON, make_run, read_folder, read_rounds, run_small
 
 NAMES = ["majority", "validation", "train-alone"]

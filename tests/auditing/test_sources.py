@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 import covertfl as cf
-from covertfl.runs.task import find_task
+from covertfl.runs.train import find_task
 from tests.support.small_runs import HORIZON, make_run
 
 LISTENERS = ["majority", "minority", "early-stop", "change-point", "repeat", "step-shape"]

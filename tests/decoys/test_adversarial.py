@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.decoys.adversarial import AdversarialDecoy
-from covertfl.decoys.decoy import DecoyView
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.adversarial import AdversarialDecoy
+from covertfl.schemes.decoys.decoy import DecoyView
 
 Outputs = npt.NDArray[np.float32]
 OWN, LEARNER = np.array([0.0], dtype=np.float32), np.array([1.0], dtype=np.float32)

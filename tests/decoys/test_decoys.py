@@ -14,17 +14,17 @@ pytest.importorskip("torch")
 
 import torch
 
-from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.random_weights import (
+from covertfl.errors import InvalidInput
+from covertfl.kernels.job import Examples, LocalOptimizer, Loss
+from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.decoy import DecoyView
+from covertfl.schemes.decoys.random_weights import (
     AGREED_DECAY,
     EQUIVALENT_SHARE,
     estimate_length,
     sample_labels,
 )
-from covertfl.decoys.registry import DECOYS, make_decoy
-from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalOptimizer, Loss
-from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.registry import DECOYS, make_decoy
 from tests import ROOT
 from tests.support.decoy_task import BATCH_SIZE, make_kernel, make_small_task, make_view, move_decoy
 

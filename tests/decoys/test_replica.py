@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from covertfl.decoys.replica import Replicas
 from hypothesis import given, strategies as st
 
-from covertfl.decoys.flips import draw_generators, span
-from covertfl.decoys.replica import Replicas
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
 from covertfl.kernels.weights import Layout
+from covertfl.schemes.flips import draw_generators, span
 
 LAYOUT = Layout(("0.weight", "0.bias", "2.weight", "2.bias"), ((3, 6), (3,), (1, 3), (1,)))
 

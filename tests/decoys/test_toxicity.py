@@ -12,12 +12,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.registry import DECOYS, make_decoy
-from covertfl.decoys.update_rule import average_results
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
 from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.decoy import DecoyView, average_results
+from covertfl.schemes.decoys.registry import DECOYS, make_decoy
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.scores import compute_losses, score_accuracy
 from covertfl.tasks.task import DataSettings, TrainingTask

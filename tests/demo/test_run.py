@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covertfl.runs.clients import ClientResponder
 from rich.console import Console
 
 import covertfl as cf
@@ -23,9 +24,8 @@ from covertfl.demo.run import (
 )
 from covertfl.display.run_tables import render_demo
 from covertfl.kernels.weights import Vector
-from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.clients import ClientResponder
+from covertfl.runs.train import KernelCache, build_federation
 from tests.support.browser import check_narrow, load, needs_chromium
 from tests.support.commands import Outcome, invoke
 from tests.support.reports import Page

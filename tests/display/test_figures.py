@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import covertfl as cf
-from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import compute_completion_curve
+from covertfl.planning.trajectories import accepted_by_rounds
 from tests.support.commands import Run, refuse
 from tests.support.paper_queues import uneven_queue
 from tests.support.presets import horizon_preset, queue_preset

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from covertfl.runs.clients import ClientResponder
 
-from covertfl.engines.simulated import carry_out, run_jobs
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
+from covertfl.runs.engine import ClientWork, ScoreWork
 from covertfl.runs.participation import Attendance
-from covertfl.runs.responder import ClientWork, ScoreWork
+from covertfl.runs.simulated import carry_out, run_jobs
+from covertfl.runs.train import KernelCache, build_federation
 from covertfl.training import train_all
 from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE, make_run, read_folder
 

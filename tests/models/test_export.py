@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import covertfl as cf
-from covertfl.runs.task import find_task
+from covertfl.runs.train import find_task
 from tests.support.commands import Run, refuse
 from tests.support.exported_models import export, read_facts, take_apart
 from tests.support.small_runs import make_run, run_small

@@ -30,11 +30,11 @@ from covertfl.auditing.run import RunAudit, audit_run
 from covertfl.decision.oracle import compute_stationary_distribution
 from covertfl.decision.problem_file import read_preset
 from covertfl.evaluation.horizon import HorizonEvaluation
-from covertfl.runs.build import KernelCache
-from covertfl.runs.federation import start_run
 from covertfl.runs.files import read_lines
 from covertfl.runs.participation import draw_state
-from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import build_run
+from covertfl.runs.state import start_run
+from covertfl.runs.train import KernelCache
 from covertfl.training import train as train_run
 from tests.support.played_runs import build
 

@@ -211,7 +211,7 @@ def test_rounds_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from paper.covert_runs import Batch, Condition, train
 
     from covertfl.kernels.autograd.module import describe_layout
-    from covertfl.runs.build import KernelCache
+    from covertfl.runs.train import KernelCache
     from tests.support.still_kernel import StillKernel
 
     def find(_: Any, task: Any, sections: Any) -> StillKernel:

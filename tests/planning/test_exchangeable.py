@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import covertfl as cf
 from covertfl.arrays import FloatArray
-from covertfl.planning.exchangeable import accepted_by_rounds, find_rounds_for_accepted
+from covertfl.planning.trajectories import accepted_by_rounds, find_rounds_for_accepted
 from tests.support.presets import queue_preset
 
 COMPLETION_PROBS = (0.9, 0.95, 0.99)

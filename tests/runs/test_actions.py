@@ -7,15 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from covertfl.runs.actions import decide
+from covertfl.runs.rounds import moves_decoy
 from scipy import stats
 
 from covertfl.decision.policy import HorizonTable, Observation
-from covertfl.runs.actions import decide, draw_arrival
-from covertfl.runs.federation import start_run
-from covertfl.runs.learner import sift_replies
 from covertfl.runs.participation import Attendance
-from covertfl.runs.responder import Outcome
-from covertfl.runs.rounds import moves_decoy
+from covertfl.runs.round import draw_arrival
+from covertfl.runs.state import start_run
+from covertfl.schemes.replies import sift_replies
+from covertfl.schemes.scheme import Outcome
 from tests.support.played_runs import DRAWN_HORIZON, build, play
 from tests.support.small_runs import DRAWN_QUEUE
 

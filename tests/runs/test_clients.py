@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from covertfl.runs.clients import ClientResponder
+from covertfl.runs.responder import ServerWork
 from scipy import stats
 
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import start_run
-from covertfl.runs.learner import SiftedReplies
 from covertfl.runs.participation import Attendance
 from covertfl.runs.records import summarise
-from covertfl.runs.responder import Outcome, Query, ServerWork
+from covertfl.runs.state import start_run
+from covertfl.schemes.replies import SiftedReplies
+from covertfl.schemes.scheme import Outcome, Query
 from tests.support.played_runs import build, play, play_with_faults
 
 NO_ONE = Attendance(np.empty(0, np.int64), np.empty(0, np.int64))

@@ -41,7 +41,7 @@ KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
 from tests.support.small_runs import make_run
-from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.train import KernelCache, build_federation
 from covertfl.training import train
 
 whole, killed, kills, early = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), 6

@@ -12,10 +12,11 @@ import pytest
 
 pytest.importorskip("torch")
 
+from covertfl.runs.decoys import draw_flips, read_secret, write_secret
+
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
-from covertfl.runs.decoys import draw_flips, read_secret, write_secret
-from covertfl.runs.task import find_task
+from covertfl.runs.train import find_task
 from covertfl.training import train
 from tests.support.exchangeable_runs import find_clients, make_exchangeable
 from tests.support.small_runs import Stopped, stop_after

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 
 import pytest
 
-from covertfl.runs.rounds import drive
+from covertfl.runs.engine import drive
 
 
 def count_up(start: int, steps: int) -> Generator[int, int, int]:

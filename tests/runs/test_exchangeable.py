@@ -15,12 +15,13 @@ import pytest
 pytest.importorskip("torch")
 
 from covertfl.decoys.replica import Replicas
+from covertfl.runs.generations import Generation
+
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
 from covertfl.kernels.weights import Float32Array, name_content
 from covertfl.models.contents import read_contents
 from covertfl.models.export import export_model
-from covertfl.runs.generations import Generation
 from covertfl.runs.public import PublicTranscript
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
@@ -284,7 +285,7 @@ def test_what_does_not_go_together_is_refused(changes: dict[str, Any], sentence:
 @pytest.mark.slow
 def test_a_marked_reply_moves_the_average_along_the_pattern(tmp_path: Path) -> None:
     """The pattern of an active client is in the true trajectory's moves."""
-    from covertfl.runs.clients import make_mark
+    from covertfl.eavesdroppers.clients import make_mark
 
     moved = {}
     for mark in (0.0, 1.0):

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from covertfl.kernels.exact_sum import CHUNK
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
-from covertfl.runs.learner import (
+from covertfl.schemes.replies import (
     Algorithm,
     LearnerState,
     Reply,

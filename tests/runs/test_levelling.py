@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
-
 from covertfl.runs.levelling import Level, choose_level, find_level
+from hypothesis import given, strategies as st
 
 SUCCESS = np.array([0.1, 0.43, 0.95])
 

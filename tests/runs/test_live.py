@@ -13,20 +13,20 @@ from covertfl.decision.problem import QueueProblem
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.fitting.window import fit_window
 from covertfl.runs import live as live_module
-from covertfl.runs.live import (
+from covertfl.schemes.live import (
     LIVE_ITERATIONS,
     MAKE_UP_ROUNDS,
     SLOW_MAKE_UP_ROUNDS,
+    LiveMethod,
     LiveState,
-    SeenRound,
     is_due,
     make_cautious_policy,
     make_live_policy,
     refresh_live,
     steer_limit,
 )
-from covertfl.runs.policy import expect_policy, make_run_policy
-from covertfl.runs.settings import LiveMethod, PolicySection
+from covertfl.schemes.policies import PolicySection, expect_policy, make_run_policy
+from covertfl.schemes.scheme import SeenRound
 from covertfl.solvers import constrained
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.spga import search as search_module

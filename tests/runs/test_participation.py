@@ -17,13 +17,13 @@ from covertfl.runs.participation import (
     SimulatedParticipation,
     accepts_data,
     bound_batches,
-    choose_participation,
     count_batches,
     count_examples,
     draw_attendance,
     draw_state,
     measure_success,
 )
+from covertfl.runs.settings import choose_participation
 from tests.support.small_runs import DRAWN_QUEUE, make_run
 
 

@@ -15,8 +15,13 @@ from covertfl.decision.policy_file import read_policy, write_policy
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import Infeasible, InvalidInput
-from covertfl.runs.policy import RunPolicy, make_run_policy, with_success
-from covertfl.runs.settings import PolicyKind, PolicySection
+from covertfl.schemes.policies import (
+    PolicyKind,
+    PolicySection,
+    RunPolicy,
+    make_run_policy,
+    with_success,
+)
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.minority import solve_minority

@@ -24,7 +24,7 @@ from covertfl.runs.participation import (
     read_recorded,
     replay_log,
 )
-from covertfl.runs.run_file import build_run
+from covertfl.runs.settings import build_run
 from tests.support.example_log import EXAMPLE_LOG
 from tests.support.small_runs import make_run
 

@@ -13,10 +13,9 @@ import pytest
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
 from covertfl.runs import actions, clients, participation, rounds
-from covertfl.runs.federation import start_run
-from covertfl.runs.packing import pack_state, unpack_state
-from covertfl.runs.policy import RunPolicy
 from covertfl.runs.records import summarise
+from covertfl.runs.state import pack_state, start_run, unpack_state
+from covertfl.schemes.policies import RunPolicy
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
 from tests.support.played_runs import build, play
 from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE

@@ -13,8 +13,14 @@ from hypothesis import given, strategies as st
 from covertfl.decision.problem import FiniteHorizon, QueueProblem
 from covertfl.errors import InvalidInput
 from covertfl.files.text import FORMATS, parse_toml
-from covertfl.runs.run_file import build_run, describe_run, find_change, format_run, read_run
-from covertfl.runs.settings import QUEUE_ROUNDS
+from covertfl.runs.settings import (
+    QUEUE_ROUNDS,
+    build_run,
+    describe_run,
+    find_change,
+    format_run,
+    read_run,
+)
 from tests.support.small_runs import HORIZON, QUEUE, make_run, merge
 
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask
-from covertfl.runs.task import find_task
+from covertfl.runs.train import KernelCache, build_federation, find_task
 from covertfl.service import versions
 from covertfl.service.changes import RoundChanges, make_task
 from covertfl.service.replay import Replay

@@ -32,8 +32,8 @@ GREEDY: dict[str, Any] = merge(SERVICE, {"policy": {"kind": "greedy"}})
 KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.run_file import read_run
+from covertfl.runs.train import KernelCache, build_federation
+from covertfl.runs.settings import read_run
 from covertfl.service.serve import serve
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covertfl.runs.clients import ClientResponder
 from hypothesis import given, settings, strategies as st
 
 from covertfl.kernels.job import Examples
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.task import find_task
+from covertfl.runs.train import KernelCache, build_federation, find_task
 from covertfl.service.data import edit_task, list_purged, measure_membership, prepare_examples
 from covertfl.service.requests import parse_request
 from covertfl.service.store import StoredRequest

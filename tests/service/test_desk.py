@@ -13,7 +13,7 @@ from covertfl.models.export import export_model
 from covertfl.runs.checkpoint import read_checkpoint, read_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask, UpdateQueue
-from covertfl.runs.task import find_task
+from covertfl.runs.train import find_task
 from covertfl.service.store import Store, Version
 from covertfl.training import train
 from tests.support.played_services import (

@@ -14,9 +14,8 @@ pytest.importorskip("flwr")
 from covertfl.engines.flower.eavesdropper_app import describe_message
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.progress import RunProgress
+from covertfl.runs.train import KernelCache, RunProgress, build_federation
 from covertfl.service.flower import run_on_flower
 from covertfl.service.loop import as_service
 from covertfl.service.requests import Limits, check_request, parse_request

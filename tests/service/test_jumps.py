@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.federation import Federation, RunState, start_run
-from covertfl.runs.learner import ServerMemory
+from covertfl.runs.state import Federation, RunState, start_run
+from covertfl.runs.train import KernelCache, build_federation
+from covertfl.schemes.replies import ServerMemory
 from covertfl.service.changes import land, restart_steps
 from tests.service.test_desk import EXCHANGEABLE, GREEDY
 from tests.support.played_services import SERVICE, play_service

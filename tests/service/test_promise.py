@@ -11,8 +11,8 @@ import pytest
 from covertfl.decision.policy import GreedyPolicy, QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.evaluation.queue import simulate_queue_policy
-from covertfl.runs.live import SeenRound
 from covertfl.runs.settings import DRIFT_ROUNDS
+from covertfl.schemes.scheme import SeenRound
 from covertfl.service.promise import (
     CHECK_EVERY,
     FEWEST,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from covertfl.arrays import IntArray
-from covertfl.runs.task import find_task
+from covertfl.runs.train import find_task
 from covertfl.service.replay import Replay
 from covertfl.service.store import Store
 from covertfl.training import train
@@ -85,7 +85,7 @@ def test_a_replay_is_a_run_without_the_rows(tmp_path: Path, changes: dict[str, A
 
 def forget(folder: Path, changes: dict[str, Any]) -> Any:
     """Replay a service of 30 rounds without the rows of its last request."""
-    from covertfl.runs.build import KernelCache, build_federation
+    from covertfl.runs.train import KernelCache, build_federation
     from covertfl.service.changes import RoundChanges
 
     federation = build_federation(make_run(SERVICE, **changes), KernelCache())

@@ -7,16 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covertfl.runs.clients import ClientResponder
 
 from covertfl.auditing.means import find_scheme
 from covertfl.decision.problem import QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
 from covertfl.eavesdroppers.listeners import MajorityEavesdropper
-from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.task import find_task
+from covertfl.runs.train import KernelCache, build_federation, find_task
 from covertfl.service.store import Store
 from covertfl.service.watch import Beliefs
 from tests.service.test_desk import DRAWN, EXCHANGEABLE, GREEDY

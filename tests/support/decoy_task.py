@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from covertfl.decoys.decoy import Decoy, DecoyView
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.job import Examples, Labels, LocalJob, LocalKernel, LocalOptimizer, Loss, Work
 from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.decoy import Decoy, DecoyView
 from covertfl.tasks.task import TrainingTask
 
 INPUTS, BATCH_SIZE = 6, 10

@@ -20,7 +20,7 @@ from covertfl.engines.flower.deployment.federation import (
 )
 from covertfl.engines.flower.deployment.processes import wait_until
 from covertfl.engines.flower.deployment.run import LOOK, Deployment
-from covertfl.runs.progress import RunProgress
+from covertfl.runs.train import RunProgress
 
 
 def follow(deployment: Deployment, run: int, until: int) -> int:

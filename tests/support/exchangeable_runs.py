@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.clients import ClientResponder
+
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.train import KernelCache, build_federation
 from tests.support.small_runs import HORIZON, QUEUE, make_run, merge
 
 ROUNDS = 40

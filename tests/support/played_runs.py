@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-
-from covertfl.engines.simulated import run_together
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation, RunState, start_run
+from covertfl.runs.responder import ServerWork
+
+from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.engine import ScoreWork, Work, drive
 from covertfl.runs.files import ROUNDS, UPDATES
-from covertfl.runs.learner import Reply
 from covertfl.runs.records import MemoryRecords
-from covertfl.runs.responder import ScoreWork, ServerWork, Work
-from covertfl.runs.rounds import drive, run_rounds
+from covertfl.runs.round import run_rounds
+from covertfl.runs.simulated import run_together
+from covertfl.runs.state import Federation, RunState, start_run
+from covertfl.runs.train import KernelCache, build_federation
+from covertfl.schemes.replies import Reply
 from tests.support.small_runs import DRAWN_QUEUE, FEW, HORIZON, make_run
 
 DRAWN_HORIZON: dict[str, Any] = {**HORIZON, "federation": FEW}

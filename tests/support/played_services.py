@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.runs.progress import RunProgress
+from covertfl.runs.train import RunProgress
 from covertfl.service.loop import as_service, run_simulated
 from covertfl.service.requests import parse_request
 from covertfl.service.store import Store, StoredRequest

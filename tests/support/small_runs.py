@@ -9,10 +9,9 @@ from typing import Any
 
 from covertfl.kernels.weights import Vector
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.progress import OnRound, RunProgress
-from covertfl.runs.run_file import build_run
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, build_run
 from covertfl.runs.summary import RunSummary
+from covertfl.runs.train import OnRound, RunProgress
 from covertfl.training import train
 
 ORACLE = {

@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from covertfl.tasks.pivot import find_pivot
 from torch import nn
 
 from covertfl.errors import InvalidInput
-from covertfl.tasks.pivot import find_pivot
 
 
 class Known(nn.Module):

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import Examples
-from covertfl.runs.task import add_public_map
+from covertfl.runs.train import add_public_map
 from covertfl.tasks.public_map import PublicMap, compute_public_map, find_free_axes
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from covertfl.runs.clients import ClientResponder
 
 from covertfl import TrainingTask
 from covertfl.arrays import IntArray
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.public import PublicTranscript
+from covertfl.runs.train import KernelCache, build_federation
 from tests.support.small_runs import make_run, read_arrays, read_rounds, run_small
 
 pytest.importorskip("torch")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from covertfl.runs.clients import ClientResponder
 
 from covertfl import RunSummary
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
+from covertfl.runs.train import KernelCache, build_federation
 from covertfl.training import train
 from tests.support.small_runs import make_run, merge, read_folder, run_small
 

@@ -16,13 +16,13 @@ pytest.importorskip("torch")
 
 from covertfl import FiniteHorizon, QueueProblem, evaluate_horizon_policy
 from covertfl.decision.problem_file import PRESET_NAMES, READINGS
-from covertfl.engines.simulated import run_together
 from covertfl.evaluation.bounds import service_capacity
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.records import MemoryRecords
-from covertfl.runs.rounds import run_rounds
-from covertfl.runs.run_file import build_run
+from covertfl.runs.round import run_rounds
+from covertfl.runs.settings import build_run
+from covertfl.runs.simulated import run_together
+from covertfl.runs.state import Federation, RunState, start_run
+from covertfl.runs.train import KernelCache, build_federation
 from tests.support.slow_cases import mark_slow
 from tests.support.still_kernel import StillKernel
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from covertfl import InvalidInput
-from covertfl.runs.build import KernelCache, build_federation
+from covertfl.runs.train import KernelCache, build_federation
 from covertfl.training import train
 from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE, make_run, read_rounds, run_small
 

@@ -13,7 +13,7 @@ import pytest
 
 from covertfl import RunProgress
 from covertfl.runs.public import PublicTranscript
-from covertfl.runs.run_file import format_run, read_run
+from covertfl.runs.settings import format_run, read_run
 from covertfl.training import is_finished, train, train_all
 from tests.support.small_runs import (
     DRAWN_QUEUE,

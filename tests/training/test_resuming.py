@@ -12,7 +12,7 @@ from covertfl import InvalidInput
 from covertfl.files.text import FORMATS
 from covertfl.models.export import export_model
 from covertfl.report.write import write_report
-from covertfl.runs.run_file import read_run
+from covertfl.runs.settings import read_run
 from covertfl.training import is_finished, train, train_all
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import (

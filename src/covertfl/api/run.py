@@ -19,10 +19,9 @@ from covertfl.decision.problem_file import LoadedProblem, list_presets
 from covertfl.errors import InvalidInput
 from covertfl.report.measures import stack_by_round
 from covertfl.report.records import read_run_records
-from covertfl.runs.progress import OnRound
-from covertfl.runs.run_file import build_run, read_run
-from covertfl.runs.settings import RunSections, RunSettings
+from covertfl.runs.settings import RunSections, RunSettings, build_run, read_run
 from covertfl.runs.summary import RunSummary
+from covertfl.runs.train import OnRound
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 
@@ -135,8 +134,8 @@ class Run(Result):
         sections = self.settings.sections
         return {
             "task": sections.task,
-            "policy": sections.policy.kind,
-            "decoy": sections.decoy.kind,
+            "scheme": sections.scheme,
+            **self.settings.scheme.name_parts(self.settings.parts),
             "rounds": str(self.settings.rounds),
             "clients": str(sections.federation.clients),
             "seed": str(sections.seed),

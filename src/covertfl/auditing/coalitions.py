@@ -96,9 +96,9 @@ def audit_coalitions(run: LoadedRun) -> tuple[CoalitionFinding, ...]:
 
     Without private records the clients of a round are unknown, and the result is empty.
     """
-    if run.clients is None or not run.private:
+    if run.federation is None or not run.private:
         return ()
-    num_clients, seed = len(run.clients.task.clients), run.clients.settings.seed
+    num_clients, seed = len(run.federation.task.clients), run.federation.settings.seed
     found = []
     for size in SIZES:
         if size <= num_clients:

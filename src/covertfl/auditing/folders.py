@@ -33,14 +33,13 @@ from covertfl.auditing.run import (
     read_settings,
 )
 from covertfl.auditing.summary import AuditSummary, summarise_audits
-from covertfl.decoys.registry import DECOYS, REPLICA
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, sort_names
 from covertfl.eavesdroppers.trained import Rehearsed
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
-from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS, find_runs, is_public
-from covertfl.runs.run_file import describe_run, find_change, read_run
+from covertfl.runs.settings import describe_run, find_change, read_run
+from covertfl.runs.train import KernelCache
 from covertfl.tasks.registry import TASKS
 from covertfl.tasks.task import TrainingTask
 
@@ -128,8 +127,9 @@ def _find_place(run: Path, names: Sequence[str] | None, task: TrainingTask | Non
     if task is not None or not set(names or ()) <= set(EAVESDROPPERS):
         return None
     if (run / SETTINGS).exists():
-        sections = read_run(run / SETTINGS).sections
-        if sections.task not in TASKS or sections.decoy.kind not in (*DECOYS, REPLICA):
+        settings = read_run(run / SETTINGS)
+        is_scheme_known = settings.scheme.is_built_in(settings.parts)
+        if settings.sections.task not in TASKS or not is_scheme_known:
             return None
     return run / REHEARSALS
 

@@ -1,10 +1,10 @@
-"""Policies x decoys x eavesdroppers: trained, audited and drawn as a heat map."""
+"""Schemes, set up in all ways, x eavesdroppers: trained, audited and drawn as a heat map."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +16,17 @@ from rich.table import Table
 
 from covertfl.arrays import FloatArray
 from covertfl.auditing.folders import audit_folders
-from covertfl.decision.problem import FiniteHorizon
-from covertfl.decoys.registry import DECOYS, REPLICA
 from covertfl.errors import Missing
 from covertfl.files.disk import write_atomically
-from covertfl.runs.progress import RunProgress
-from covertfl.runs.settings import PolicyKind, RunSettings
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.train import RunProgress
+from covertfl.schemes.registry import SCHEMES
+from covertfl.schemes.scheme import Variant
 from covertfl.training import train_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POLICIES: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
-QUEUE_POLICIES = POLICIES[:2]  # the others need a horizon
 PRINTED = ("majority", "minority", "likelihood", "repeat", "first-moves", "fresh-labels")
 # Figure of an eavesdropper and title of its heat map.
 PANELS = (
@@ -39,10 +37,10 @@ PANELS = (
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One policy with one decoy: its runs' settings but for the seed, and their folders."""
+    """One way to set a scheme up: its runs' settings but for the seed, and their folders."""
 
-    policy: str
-    decoy: str
+    scheme: str
+    variant: Variant
     settings: RunSettings
     folders: Sequence[Path]
 
@@ -52,25 +50,21 @@ def run_matrix(
     out: Path,
     *,
     seeds: int,
-    policies: Sequence[PolicyKind] | None = None,
-    decoys: Sequence[str] = tuple(DECOYS),
-    replicas: Mapping[int, int] | None = None,
+    names: Collection[str] | None = None,
     on_progress: Callable[[str, float], None] | None = None,
 ) -> dict[str, Any]:
-    """Train and audit every policy with every decoy; finished runs in `out` are kept.
+    """Train and audit every scheme in every way that it lists; finished runs in `out` are kept.
 
     Parameters
     ----------
-    settings : of the runs, except policy, decoy and seed
-    seeds : number of runs for each pair
-    policies : all that the problem admits if None
-    replicas : numbers of rounds of exchangeable runs by their number of trajectories, each one more
-        pair; none if None
+    settings : of the runs, except scheme and seed
+    seeds : number of runs for each way
+    names : of the ways (`Variant.name`); all that the problem admits if None
     on_progress : called with a description and the share that is done
 
     Returns
     -------
-    the content of `--json` and of matrix.json, with one row for each pair
+    the content of `--json` and of matrix.json, with one row for each way
 
     Raises
     ------
@@ -79,17 +73,16 @@ def run_matrix(
         if matplotlib is not installed
     """
     _require_matplotlib()
-    if policies is None:
-        policies = POLICIES if isinstance(settings.problem, FiniteHorizon) else QUEUE_POLICIES
     report = on_progress or (lambda _detail, _share: None)
-    cells = _list_cells(settings, out, seeds, policies, decoys, replicas or {})
+    cells = _list_cells(settings, out, seeds, names)
     _train_cells(cells, report)
     rows = []
     for number, cell in enumerate(cells):
-        report(f"auditing {cell.policy} with {cell.decoy}", 0.5 + 0.5 * number / len(cells))
+        policy, decoy = cell.variant.policy, cell.variant.decoy
+        report(f"auditing {policy} with {decoy}", 0.5 + 0.5 * number / len(cells))
         # Seed by seed: an earlier matrix of more seeds may have left others in the folder.
         found = audit_folders(cell.folders, by_round=False).to_dict()
-        rows.append({"policy": cell.policy, "decoy": cell.decoy, **found})
+        rows.append({"policy": policy, "decoy": decoy, **found})
     content = {"seeds": seeds, "rows": rows, "picture": str(out / "matrix.png")}
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     write_atomically(out / "matrix.json", text, mode=0o600)  # exposure by round reveals actions
@@ -98,32 +91,19 @@ def run_matrix(
 
 
 def _list_cells(
-    settings: RunSettings,
-    out: Path,
-    seeds: int,
-    policies: Sequence[PolicyKind],
-    decoys: Sequence[str],
-    replicas: Mapping[int, int],
+    settings: RunSettings, out: Path, seeds: int, names: Collection[str] | None
 ) -> list[Cell]:
-    """Return every policy with every decoy, and exchangeable trajectories with replicas."""
-    pairs: list[tuple[str, str, RunSettings]] = [
-        (policy, f"{policy}-{decoy}", settings.with_condition(policy, decoy))
-        for policy in policies
-        for decoy in decoys
-    ]
-    for number, rounds in replicas.items():
-        chosen = settings.with_condition("exchangeable", REPLICA, trajectories=number)
-        label = f"exchangeable, K = {number}"
-        pairs.append((label, f"exchangeable-{number}", chosen.with_rounds(rounds)))
-    return [
-        Cell(
-            label,
-            chosen.sections.decoy.kind,
-            chosen,
-            [out / name / f"seed-{number}" for number in range(seeds)],
-        )
-        for label, name, chosen in pairs
-    ]
+    """Return every scheme in every way that the problem admits."""
+    cells = []
+    for scheme, kind in SCHEMES.items():
+        for variant in kind.list_variants(settings.problem):
+            if names is not None and variant.name not in names:
+                continue
+            chosen = settings.with_scheme(scheme, variant.content)
+            chosen = chosen if variant.rounds is None else chosen.with_rounds(variant.rounds)
+            folders = [out / variant.name / f"seed-{number}" for number in range(seeds)]
+            cells.append(Cell(scheme, variant, chosen, folders))
+    return cells
 
 
 def _train_cells(cells: Sequence[Cell], report: Callable[[str, float], None]) -> None:

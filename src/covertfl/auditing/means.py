@@ -9,25 +9,21 @@ from typing import Any
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Means, Scheme
+from covertfl.eavesdroppers.clients import SPY, make_mark
+from covertfl.eavesdroppers.eavesdropper import KnownScheme, Means
 from covertfl.kernels.job import Examples, LocalJob, LocalKernel
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import make_mark
-from covertfl.runs.federation import Federation
+from covertfl.runs.simulated import make_client_job
+from covertfl.runs.state import Federation
 from covertfl.tasks.public_map import compute_public_map
 from covertfl.tasks.task import TrainingTask
 
-SPY = 0  # the client that an eavesdropper is which takes part in the training
 
-
-def find_scheme(federation: Federation) -> Scheme:
+def find_scheme(federation: Federation) -> KnownScheme:
     """Return what an eavesdropper that knows the scheme knows of a run."""
-    settings = federation.settings
-    return Scheme(
-        federation.problem,
-        federation.policy_of_truth,
-        federation.policy.takes_every_reply,
-        exchangeable=settings.sections.policy.kind == "exchangeable",
+    known = federation.scheme.describe()
+    return KnownScheme(
+        federation.problem, known.policy, known.takes_every_reply, is_symmetric=known.is_symmetric
     )
 
 
@@ -38,24 +34,24 @@ def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()
     ----------
     private : records of the rounds, which say when the spying client was asked
     """
-    clients, settings = federation.responder, federation.settings
+    task, settings = federation.task, federation.settings
     known = Means(
         scheme=find_scheme(federation), trajectories=settings.num_trajectories, seed=settings.seed
     )
-    batch_size, task = settings.sections.federation.batch_size, clients.task
+    batch_size = settings.sections.federation.batch_size
     batches = max(len(task.clients[SPY]) // batch_size, 1)
 
     def reply(round_number: int, weights: Vector) -> LocalJob:
-        return clients.make_client_job(SPY, batches, weights, round_number)
+        return make_client_job(settings, task, SPY, batches, weights, round_number)
 
     attended = [record for record in private if SPY in record["clients"]]
-    pivot = None if clients.replicas is None else clients.replicas.pivot
+    pivot = federation.scheme.describe().pivot
     return replace(
-        add_task(known, task, clients.kernel, pivot=pivot),
+        add_task(known, task, federation.kernel, pivot=pivot),
         batch_size=batch_size,
         reply=reply if len(task.train) else None,
         attended=frozenset(record["round"] for record in attended) if private else None,
-        mark=make_mark(clients.layout.size) if settings.sections.federation.mark else None,
+        mark=make_mark(federation.layout.size) if settings.sections.federation.mark else None,
     )
 
 

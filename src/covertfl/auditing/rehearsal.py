@@ -28,11 +28,10 @@ from covertfl.auditing.threats import Finding
 from covertfl.eavesdroppers.trained import Rehearsed, collect_figures, list_sources
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
-from covertfl.runs.build import KernelCache
 from covertfl.runs.files import SETTINGS
-from covertfl.runs.run_file import format_run, list_versions
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, format_run, list_versions
 from covertfl.runs.summary import SUMMARY
+from covertfl.runs.train import KernelCache
 from covertfl.seeding import LARGEST_SEED
 from covertfl.tasks.scores import Scores
 from covertfl.tasks.task import TrainingTask
@@ -140,8 +139,8 @@ def rehearse(
     names : of eavesdroppers
     rehearsed : what `trained` learned from; results with it are not kept
     """
-    # Other clients have another public map, for which the flips of replicas were not made.
-    if settings.sections.policy.kind == "exchangeable":
+    # The secrets of some schemes belong to the clients' data.
+    if settings.scheme.is_tied:
         settings = fix_federation(settings)
     file = f"{name_settings(settings)}.json"
     known = _read_audits(None if rehearsed is not None else rehearsals.read(file))

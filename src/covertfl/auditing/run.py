@@ -38,14 +38,12 @@ from covertfl.errors import InvalidInput
 from covertfl.files.text import shorten
 from covertfl.kernels.choose import choose_kernel
 from covertfl.kernels.job import LocalOptimizer
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation
+from covertfl.runs.engine import Validation
 from covertfl.runs.files import METRICS, ROUNDS, SETTINGS, read_lines, read_rounds
-from covertfl.runs.run_file import read_run
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, read_run
+from covertfl.runs.state import Federation
 from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
-from covertfl.runs.task import make_named_task
+from covertfl.runs.train import KernelCache, build_federation, make_named_task
 from covertfl.tasks.task import TrainingTask
 
 
@@ -101,20 +99,20 @@ class LoadedRun:
     @property
     def part(self) -> slice | None:
         """Return the coordinates by which queries are linked, None for all."""
-        layout = None if self.federation is None else self.federation.responder.layout
+        layout = None if self.federation is None else self.federation.layout
         pivot = None if layout is None else find_first_matrix(layout)
         return None if layout is None or pivot is None else layout.locate(pivot)
 
     @property
-    def clients(self) -> ClientResponder | None:
-        """Return the run's clients, None if they cannot be built again."""
-        return None if self.federation is None else self.federation.responder
+    def validation(self) -> Validation | None:
+        """Return the run's validation set, None if it cannot be built again."""
+        return None if self.federation is None else self.federation.validation
 
     @cached_property
     def scores(self) -> ScoreCache | None:
         """Return accuracies on the validation set, None if there is no such set."""
-        clients = self.clients
-        return None if clients is None or not len(clients.task.validation) else ScoreCache(clients)
+        found = self.validation
+        return None if found is None or not len(found.examples) else ScoreCache(found)
 
     @cached_property
     def means(self) -> Means:
@@ -157,7 +155,7 @@ def load_run(
         # On Flower the success probabilities of a task of one's own are not measured.
         measures = not is_own or settings.sections.engine.kind == "simulated"
         federation = build_federation(settings, kernels, measures=measures)
-    layout = None if federation is None else federation.responder.layout
+    layout = None if federation is None else federation.layout
     pivot = None if layout is None else find_first_matrix(layout)
     queries = overhear(path / "public", layout, trajectories=trajectories, pivot=pivot)
     private: Records = ()
@@ -239,17 +237,16 @@ def find_all(
         for name in wanted
         if not list_missing(name, run.means)
     }
-    if run.clients is None or run.scores is None:
+    if run.validation is None or run.scores is None:
         return findings
     alone = findings[BASE_LINE].accuracy if BASE_LINE in findings else None
     trained = None if alone is None else alone[-1]
-    validation = run.clients.task.validation
-    lines = BaseLines(run.means, validation, run.queries, run.scores, trained)
+    lines = BaseLines(run.means, run.validation.examples, run.queries, run.scores, trained)
     return {name: replace(finding, baseline=lines.find(name)) for name, finding in findings.items()}
 
 
 def _read_learner_curve(run: LoadedRun) -> tuple[float, ...]:
-    if not run.private or run.clients is None:
+    if not run.private or run.validation is None:
         return ()
     path, scores = run.path / METRICS, []
     for number, line in enumerate(itertools.islice(read_lines(path), len(run.private)), start=1):

@@ -16,14 +16,15 @@ import numpy as np
 
 from covertfl.auditing.overheard import link_sent
 from covertfl.auditing.run import LoadedRun
-from covertfl.engines.simulated import run_together
 from covertfl.kernels.job import Examples
-from covertfl.runs.build import KernelCache, build_federation
-from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import ROUNDS
+from covertfl.runs.participation import Clients
 from covertfl.runs.records import MemoryRecords
-from covertfl.runs.rounds import run_rounds
+from covertfl.runs.round import run_rounds
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.simulated import run_together
+from covertfl.runs.state import Federation, RunState, start_run
+from covertfl.runs.train import KernelCache, build_federation
 
 # Runs that are simulated side by side: at most this many, and numbers that their queries may have.
 MOST_RUNS, MOST_NUMBERS = 20, 250_000_000
@@ -109,7 +110,7 @@ def simulate_seeds(
                 federations = [change(federation) for federation in federations]
             found += pool.map(look_at, simulate(federations, advance))
             start += len(part)
-            size = settings.rounds * federations[0].responder.layout.size
+            size = settings.rounds * federations[0].layout.size
             number = max(1, min(MOST_RUNS, MOST_NUMBERS // size))
     return found
 
@@ -119,8 +120,7 @@ def resample_clients(federation: Federation) -> Federation:
 
     Every client holds as many rows as before, drawn with replacement from the public set.
     """
-    clients = federation.responder
-    task, generator = clients.task, np.random.default_rng([federation.settings.seed, 2])
+    task, generator = federation.task, np.random.default_rng([federation.settings.seed, 2])
     sizes = [len(rows) for rows in task.clients]
     rows = generator.integers(len(task.public), size=sum(sizes))
     public = task.public
@@ -129,4 +129,4 @@ def resample_clients(federation: Federation) -> Federation:
         train=Examples(public.features[rows], public.labels[rows]),
         clients=tuple(np.split(np.arange(len(rows)), np.cumsum(sizes)[:-1])),
     )
-    return replace(federation, responder=replace(clients, task=task))
+    return replace(federation, clients=Clients(task))

@@ -23,9 +23,9 @@ from covertfl.auditing.threats import (
 )
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, find_class
-from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper, exchangeable_bound
+from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper, guessing_bound
 from covertfl.intervals import t_interval
-from covertfl.runs.federation import Federation
+from covertfl.runs.state import Federation
 from covertfl.tasks.scores import average_known
 
 BOUND_SAMPLES = 2000
@@ -218,19 +218,19 @@ def _compare(threats: Sequence[Threat], simulated: Sequence[Threat]) -> tuple[Th
 def _find_bound(federation: Federation) -> ScheduleBound | None:
     """Bound the best eavesdropper by schedule, where the problem and policy were those solved.
 
-    Formula F4 of docs/paper_map.md, for a finite horizon.  Exchangeable trajectories have the same
-    schedule, so that nobody does better than a guess.
+    Formula F4 of docs/paper_map.md, for a finite horizon.  Where all trajectories have the same
+    schedule, nobody does better than a guess.
     """
-    if federation.settings.sections.policy.kind == "exchangeable":
-        guess = exchangeable_bound(federation.settings.num_trajectories)
+    known = federation.scheme.describe()
+    if known.is_symmetric:
+        guess = guessing_bound(known.trajectories)
         return ScheduleBound(guess, guess, guess, num_samples=0, exact=True)
-    refreshed = federation.settings.sections.policy.refresh is not None
     is_replayed = federation.recorded is not None
-    if not isinstance(federation.problem, FiniteHorizon) or refreshed or is_replayed:
+    if not isinstance(federation.problem, FiniteHorizon) or not known.has_schedule or is_replayed:
         return None
     return bound_best_eavesdropper(
         federation.problem,
-        federation.policy_of_truth,
+        known.policy,
         num_samples=BOUND_SAMPLES,
         generator=np.random.default_rng(0),
     )

@@ -14,7 +14,7 @@ from covertfl.errors import InvalidInput
 from covertfl.files.text import shorten
 from covertfl.intervals import t_interval, wilson_interval
 from covertfl.kernels.weights import Vector, name_content
-from covertfl.runs.clients import ClientResponder
+from covertfl.runs.engine import Validation
 from covertfl.tasks.scores import FURTHER, Scores, average_known, average_scores
 
 BASE_LINE = "train-alone"
@@ -57,8 +57,8 @@ class Finding:
 class ScoreCache:
     """Scores of weights on the validation set, each computed once."""
 
-    def __init__(self, clients: ClientResponder) -> None:
-        self._clients = clients
+    def __init__(self, validation: Validation) -> None:
+        self._validation = validation
         self._known: dict[str, float] = {}
         self._measured: dict[str, Scores] = {}
 
@@ -69,7 +69,7 @@ class ScoreCache:
     def _score_one(self, weights: Vector) -> float:
         key = name_content(weights.tobytes())  # the weights themselves would fill the memory
         if key not in self._known:
-            self._known[key] = self._clients.score(weights)
+            self._known[key] = self._validation.score(weights)
         return self._known[key]
 
     def measure(self, candidates: Sequence[Vector]) -> Scores:
@@ -79,7 +79,7 @@ class ScoreCache:
     def _measure_one(self, weights: Vector) -> Scores:
         key = name_content(weights.tobytes())
         if key not in self._measured:
-            self._measured[key] = self._clients.measure(weights)
+            self._measured[key] = self._validation.measure(weights)
         return self._measured[key]
 
 

@@ -87,7 +87,7 @@ def deploy_local(
 
     Example: covertfl deploy-local run.toml --nodes 4 --out runs/deployed
     """
-    from covertfl.runs.run_file import read_run
+    from covertfl.runs.settings import read_run
 
     check_resume_and_force(resume, force)
     if project is None and (server is not None or eavesdropper is not None):
@@ -121,7 +121,7 @@ def _require_flower() -> None:
     """Raise Missing, naming the extra to install, if PyTorch or Flower is not installed."""
     from importlib.util import find_spec
 
-    from covertfl.runs.build import require_torch
+    from covertfl.runs.train import require_torch
 
     require_torch()
     if find_spec("flwr") is None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from covertfl.api.result import Result
-    from covertfl.runs.progress import RunProgress
     from covertfl.runs.summary import RunSummary
+    from covertfl.runs.train import RunProgress
 
 # Seconds between two lines of progress where standard error is not a terminal.
 LINE_SECONDS = 10.0

@@ -11,7 +11,6 @@ import typer
 
 from covertfl.cli.options import JsonOption
 from covertfl.cli.output import print_json, print_result, show_progress, show_rounds
-from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 
 # Numbers of trajectories of the matrix, and the probability that their runs make all updates.
@@ -141,34 +140,16 @@ def audit(
 def _audit_matrix(run: Path, out: Path, seeds: int, as_json: bool) -> None:
     from covertfl.auditing.matrix import render_matrix, run_matrix
     from covertfl.display.tables import print_tables
-    from covertfl.runs.run_file import read_run
+    from covertfl.runs.settings import read_run
 
     settings = read_run(run)
-    replicas = find_matrix_rounds(settings.problem)
     with show_progress("matrix") as on_progress:
-        content = run_matrix(settings, out, seeds=seeds, replicas=replicas, on_progress=on_progress)
+        content = run_matrix(settings, out, seeds=seeds, on_progress=on_progress)
     if as_json:
         print_json(content)
     else:
         print_tables(render_matrix(content))
         print(f"Heat map: {content['picture']}")
-
-
-def find_matrix_rounds(problem: Problem) -> dict[int, int]:
-    """Return the rounds of exchangeable runs, by their number of trajectories.
-
-    They are those that bring all updates of a horizon with 95%; a queue has none in the matrix.
-    """
-    from covertfl.planning.exchangeable import find_rounds_for_accepted
-
-    if not isinstance(problem, FiniteHorizon):
-        return {}
-    found = {
-        number: find_rounds_for_accepted(problem.oracle, number * problem.updates, (COMPLETION,))
-        for number in MATRIX_TRAJECTORIES
-    }
-    rounds = {number: needed[COMPLETION] for number, needed in found.items()}
-    return {number: count for number, count in rounds.items() if count is not None}
 
 
 def report(

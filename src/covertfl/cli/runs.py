@@ -52,7 +52,7 @@ def train(
     Example: covertfl train run.toml --out runs/first --seeds 10
     """
     from covertfl.api.run import TrainingResult
-    from covertfl.runs.run_file import read_run
+    from covertfl.runs.settings import read_run
     from covertfl.training import train as train_runs
 
     check_resume_and_force(resume, force)
@@ -90,24 +90,22 @@ def init(
     ] = Path("federation.json"),
     as_json: JsonOption = False,
 ) -> None:
-    """Make the secret of a federation: the sign flips of its replicas.
+    """Make the secret of a federation, for a scheme that has one.
 
-    All runs over the same clients must use the same flips, or a second run gives the true models of
-    both away.  Name the file in the run file, [federation] secret, and keep it on the server: only
-    its owner may read it.  An existing file is never replaced.
+    All runs over the same clients must use the same secret, or a second run gives the true models
+    of both away.  Name the file in the run file, [federation] secret, and keep it on the server:
+    only its owner may read it.  An existing file is never replaced.
 
     Example: covertfl federation init run.toml -o federation.json
     """
-    from covertfl.runs.build import require_torch
-    from covertfl.runs.decoys import write_secret
-    from covertfl.runs.run_file import read_run
-    from covertfl.runs.task import add_public_map, find_task
+    from covertfl.runs.settings import read_run
+    from covertfl.runs.train import find_task, naming_run_file, require_torch
 
     require_torch()
     settings = read_run(run)
     task = find_task(settings)
-    task = task if task.public_map is not None else add_public_map(task)
-    trajectories = write_secret(output, task)
+    with naming_run_file(settings):
+        trajectories = settings.scheme.write_secret(str(output), task)
     if as_json:
         print_json({"output": str(output), "trajectories": trajectories})
     else:

@@ -17,7 +17,7 @@ from covertfl.cli.output import print_json, print_remark, show_progress
 from covertfl.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from covertfl.runs.progress import RunProgress
+    from covertfl.runs.train import RunProgress
     from covertfl.service.client import Service
 # Seconds between two looks at a request, and for which a service may be silent meanwhile.
 LOOK_SECONDS, SILENT_SECONDS = 0.5, 60.0
@@ -48,7 +48,7 @@ def serve(
     Example: covertfl serve service.toml --out services/first
     """
     from covertfl.cli.deploy_local import choose_node_user
-    from covertfl.runs.run_file import read_run
+    from covertfl.runs.settings import read_run
     from covertfl.service.serve import serve as run_service
     from covertfl.service.status import describe_status
     from covertfl.service.store import Store

@@ -4,7 +4,7 @@
 which the eavesdropper owns, has no toxic comments in scenario 1, and a tenth of it is toxic in
 scenario 2.  One eavesdropper is the paper's: proportional sampling, equation (6) of the paper.
 The other knows problem and policy (`eavesdroppers.likelihood`).  Exchangeable replicas, which hold
-it at one half, have the rounds that finish all updates with 95% (`planning.exchangeable`), and so
+it at one half, have the rounds that finish all updates with 95% (`planning.trajectories`), and so
 has one row of each scenario with the policy `minority`, beside the paper's 45 rounds.
 """
 
@@ -20,11 +20,10 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.auditing.run import RunAudit, audit_run
-from covertfl.decision.policy import Policy
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.evaluation.horizon import evaluate_horizon_policy
 from covertfl.files.disk import write_atomically
-from covertfl.planning.exchangeable import accepted_by_rounds
+from covertfl.planning.trajectories import accepted_by_rounds
 from covertfl.report.page import render_template
 from covertfl.report.plots import (
     BLUE,
@@ -35,22 +34,20 @@ from covertfl.report.plots import (
     new_axes,
     save_drawing,
 )
-from covertfl.runs.build import KernelCache
-from covertfl.runs.progress import RunProgress
-from covertfl.runs.run_file import build_run
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, build_run
+from covertfl.runs.train import KernelCache, RunProgress
+from covertfl.schemes.scheme import PublicFacts
 from covertfl.training import train_all
 
 NUM_SEEDS = 5
 LISTENER = "majority"  # the paper's eavesdropper
 AWARE = "likelihood"  # one that knows the scheme
-TRAJECTORIES = 2  # of exchangeable runs
 EXCHANGEABLE_ROUNDS = 115  # enough for 16 updates of 2 trajectories with 95%
 MINORITY_ROUNDS = 79  # enough for 16 updates with 95%, true queries in the minority
 POSITIVE_SHARES = {1: 0.0, 2: 0.1}
 SCENARIOS = {1: "no toxic comments", 2: "a tenth of toxic comments"}
 # Table 1 of the paper, by scenario, policy and decoy.
-PAPER = {
+PAPER: Mapping[tuple[int, str | None, str | None], Mapping[str, float]] = {
     (1, "greedy", "public"): {"eavesdropper_accuracy": 0.83, "learner_accuracy": 0.84},
     (1, "optimal", "public"): {"eavesdropper_accuracy": 0.52, "learner_accuracy": 0.81},
     (2, "greedy", "public"): {"eavesdropper_accuracy": 0.83, "learner_accuracy": 0.82},
@@ -67,47 +64,46 @@ class Condition:
 
     Parameters
     ----------
+    policy, decoy : None where the scheme has none
     rounds : None for the paper's 45
     """
 
     scenario: int
-    policy: str
-    decoy: str
+    scheme: str
+    policy: str | None = None
+    decoy: str | None = None
     rounds: int | None = None
 
     @property
     def folder(self) -> str:
         """Return the name of the folder of its runs."""
         suffix = "" if self.rounds is None else f"-{self.rounds}"
-        return f"scenario-{self.scenario}-{self.policy}-{self.decoy}{suffix}"
-
-    @property
-    def is_exchangeable(self) -> bool:
-        """Return whether its trajectories are exchangeable."""
-        return self.policy == "exchangeable"
+        name = self.scheme if self.policy is None else f"{self.policy}-{self.decoy}"
+        return f"scenario-{self.scenario}-{name}{suffix}"
 
     def settings(self, seed: int) -> RunSettings:
         """Return the settings of the run with one seed."""
         content: dict[str, Any] = {
             "task": "toxicity",
             "seed": seed,
+            "scheme": self.scheme,
             "data": {"public_positive_share": POSITIVE_SHARES[self.scenario]},
-            "policy": {"kind": self.policy},
-            "decoy": {"kind": self.decoy},
         }
+        if self.policy is not None:
+            content |= {"policy": {"kind": self.policy}, "decoy": {"kind": self.decoy}}
         if self.rounds is not None:
             content |= {"rounds": self.rounds}
         return build_run(content, "demo", folder=Path())
 
 
 CONDITIONS = (
-    *(Condition(scenario, policy, "public") for scenario in (1, 2) for policy in POLICIES),
-    Condition(2, "optimal", "adversarial"),
-    Condition(2, "minority", "adversarial"),
-    Condition(1, "minority", "public", MINORITY_ROUNDS),
-    Condition(2, "minority", "adversarial", MINORITY_ROUNDS),
-    Condition(1, "exchangeable", "replica", EXCHANGEABLE_ROUNDS),
-    Condition(2, "exchangeable", "replica", EXCHANGEABLE_ROUNDS),
+    *(Condition(one, "scheduled", policy, "public") for one in (1, 2) for policy in POLICIES),
+    Condition(2, "scheduled", "optimal", "adversarial"),
+    Condition(2, "scheduled", "minority", "adversarial"),
+    Condition(1, "scheduled", "minority", "public", MINORITY_ROUNDS),
+    Condition(2, "scheduled", "minority", "adversarial", MINORITY_ROUNDS),
+    Condition(1, "exchangeable", rounds=EXCHANGEABLE_ROUNDS),
+    Condition(2, "exchangeable", rounds=EXCHANGEABLE_ROUNDS),
 )
 
 
@@ -119,9 +115,10 @@ def _describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, A
     federation = runs[0].federation
     summaries = [run.summary for run in runs if run.summary is not None]
     assert federation is not None and isinstance(federation.problem, FiniteHorizon)
-    exposure, completion = _expect(condition, federation.problem, federation.policy.policy)
+    exposure, completion = _expect(federation.problem, federation.scheme.describe())
     return {
         "scenario": condition.scenario,
+        "scheme": condition.scheme,
         "policy": condition.policy,
         "decoy": condition.decoy,
         "learner_accuracy": _mean(summary.learner_accuracy for summary in summaries),
@@ -142,13 +139,13 @@ def _describe_row(condition: Condition, runs: Sequence[RunAudit]) -> dict[str, A
     }
 
 
-def _expect(condition: Condition, problem: FiniteHorizon, policy: Policy) -> tuple[float, float]:
+def _expect(problem: FiniteHorizon, known: PublicFacts) -> tuple[float, float]:
     """Return the expected share of true queries and the probability of all updates, exactly."""
-    if condition.is_exchangeable:
-        accepted = TRAJECTORIES * problem.updates
+    if known.is_symmetric:
+        accepted = known.trajectories * problem.updates
         by_rounds = accepted_by_rounds(problem.oracle, accepted, problem.rounds)
-        return 1.0 / TRAJECTORIES, float(by_rounds[-1])
-    expected = evaluate_horizon_policy(problem, policy)
+        return 1.0 / known.trajectories, float(by_rounds[-1])
+    expected = evaluate_horizon_policy(problem, known.policy)
     return expected.exposure, expected.finish_prob
 
 
@@ -267,7 +264,7 @@ def explain_finishing(rows: Sequence[Row]) -> str:
 def _split(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     """Return the rows that hide nothing, those of the paper's scheme, and those of replicas."""
     plain = [row for row in rows if row["policy"] == "greedy"]
-    replicas = [row for row in rows if row["policy"] == "exchangeable"]
+    replicas = [row for row in rows if row["scheme"] == "exchangeable"]
     return plain, [row for row in rows if row not in [*plain, *replicas]], replicas
 
 

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from typing import Any
 
 from covertfl.fitting.oracle import ArrivalFit, FittedOracle
-from covertfl.planning.exchangeable import HorizonPrice, HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import HorizonPlan
 from covertfl.planning.queue import QueuePlan
+from covertfl.planning.trajectories import HorizonPrice, HorizonPrices, QueuePrices
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 from covertfl.solvers.spga.result import round_parameters

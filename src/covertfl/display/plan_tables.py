@@ -11,10 +11,10 @@ from rich.text import Text
 from covertfl.display.plots import name_state
 from covertfl.display.tables import make_fact_table, make_table, name_truth
 from covertfl.fitting.oracle import FittedOracle
-from covertfl.planning.exchangeable import HorizonPrices, QueuePrices
 from covertfl.planning.exposure import ExposurePlan
 from covertfl.planning.horizon import HorizonPlan
 from covertfl.planning.queue import QueuePlan
+from covertfl.planning.trajectories import HorizonPrices, QueuePrices
 
 
 def render_plan(plan: HorizonPlan | QueuePlan) -> RenderableType:

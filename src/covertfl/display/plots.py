@@ -17,9 +17,9 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.disk import write_atomically
-from covertfl.planning.exchangeable import accepted_by_rounds
 from covertfl.planning.horizon import HorizonPlan, compute_completion_curve
 from covertfl.planning.queue import QueuePlan
+from covertfl.planning.trajectories import accepted_by_rounds
 from covertfl.solvers.backward_induction import HorizonSolution
 from covertfl.solvers.constrained import QueueSolution
 

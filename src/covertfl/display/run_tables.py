@@ -152,7 +152,8 @@ def render_demo(content: Mapping[str, Any]) -> RenderableType:
         paper, runs = row["paper"] or {}, row["runs"]
         finished = f"{row['completion'] * runs:.0f}/{runs}"
         table.add_row(
-            f"{row['scenario']} {row['policy']:<12} {row['decoy']:<11} {row['rounds']:>3}",
+            f"{row['scenario']} {row['policy'] or row['scheme']:<12} {row['decoy'] or '':<11} "
+            f"{row['rounds']:>3}",
             _format_beside(row["learner_accuracy"], paper.get("learner_accuracy")),
             _format_beside(row["eavesdropper_accuracy"], paper.get("eavesdropper_accuracy")),
             f"{row['held_true']:g}/{runs}",

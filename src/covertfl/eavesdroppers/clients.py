@@ -16,6 +16,7 @@ from covertfl.eavesdroppers.moves import (
     measure_cosine,
     measure_length,
 )
+from covertfl.kernels.weights import Vector
 
 
 class ReplyListener(MoveListener):
@@ -195,8 +196,23 @@ class ReplyLengthEavesdropper(ReplyListener):
         return found
 
 
+# The client that an eavesdropper is which takes part in the training.
+SPY = 0
+MARK_SEED = 0x6D61726B
 # Log-odds for a sum that is one standard deviation larger.
 MARK_ODDS = 3.0
+
+
+def make_mark(size: int) -> Vector:
+    """Return the (P,) pattern of length 1 that an active eavesdropper adds to its replies."""
+    signs = np.where(np.random.default_rng(MARK_SEED).random(size) < 0.5, -1.0, 1.0)
+    return np.asarray(signs / math.sqrt(size), dtype=np.float32)
+
+
+def add_mark(values: Vector, start: Vector, share: float) -> Vector:
+    """Return a reply with the pattern, `share` times as long as the reply is from its start."""
+    length = float(np.linalg.norm(values.astype(np.float64) - start))
+    return np.asarray(values + np.float32(share * length) * make_mark(len(values)), np.float32)
 
 
 class MarkEavesdropper(MoveListener):

@@ -74,7 +74,7 @@ class SeenQuery:
 
 
 @dataclass(frozen=True, eq=False)
-class Scheme:
+class KnownScheme:
     """The learner's problem and policy, as known to an eavesdropper that knows the scheme.
 
     Parameters
@@ -83,14 +83,14 @@ class Scheme:
     policy : when the learner learns
     takes_every_reply : whether a learning query always counts as an update, accepted or not
     first : (W,) distribution of the first oracle state; None for the stationary distribution
-    exchangeable : whether the schedule is the same whichever trajectory is true
+    is_symmetric : whether the schedule has the same distribution whichever trajectory is true
     """
 
     problem: Problem
     policy: Policy
     takes_every_reply: bool = False
     first: FloatArray | None = None
-    exchangeable: bool = False
+    is_symmetric: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ class Means:
     kernel: LocalKernel | None = None
     data: Examples | None = None
     batch_size: int = 40
-    scheme: Scheme | None = None
+    scheme: KnownScheme | None = None
     reply: Callable[[int, Vector], LocalJob] | None = None
     seed: int = 0
     trajectories: int | None = None

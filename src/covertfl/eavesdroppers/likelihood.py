@@ -6,7 +6,7 @@ round to round, and with it the likelihood of the hypothesis.  No eavesdropper t
 trajectory each query belongs to identifies the true one with a higher probability (formula F4 of
 docs/paper_map.md).
 
-In an exchangeable schedule every trajectory is queried as the true one is, and the posterior is
+In a symmetric schedule every trajectory is queried as the true one is, and the posterior is
 equal to the prior.
 """
 
@@ -20,9 +20,9 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.policy import Observation
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.eavesdroppers.eavesdropper import (
+    KnownScheme,
     Listener,
     Means,
-    Scheme,
     SeenQuery,
     normalise,
     softmax,
@@ -36,7 +36,7 @@ LEAST_PROB = 1e-14
 class HiddenDistribution:
     """Likelihood of the rounds so far, and the distribution of the hidden state given them."""
 
-    def __init__(self, scheme: Scheme) -> None:
+    def __init__(self, scheme: KnownScheme) -> None:
         self._scheme = scheme
         problem = scheme.problem
         owed = problem.updates if isinstance(problem, FiniteHorizon) else 0
@@ -128,7 +128,7 @@ class LikelihoodEavesdropper(Listener):
         """Advance the filter of every hypothesis."""
         earlier = self._seen.total
         super().observe(query)
-        if self._scheme.exchangeable:
+        if self._scheme.is_symmetric:
             return
         while len(self._hypotheses) < max(len(self._seen), 2):
             distribution = HiddenDistribution(self._scheme)
@@ -140,7 +140,7 @@ class LikelihoodEavesdropper(Listener):
 
     def belief(self) -> FloatArray:
         """Return the posterior over the trajectories seen so far, from equal priors."""
-        if self._scheme.exchangeable:
+        if self._scheme.is_symmetric:
             return normalise(np.ones(len(self._seen)))
         known = self._hypotheses[: len(self._seen)]
         # More than two are seen where they were separated wrongly: an obfuscating query may then be

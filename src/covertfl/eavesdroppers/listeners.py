@@ -387,7 +387,7 @@ class AttendanceEavesdropper(MoveListener):
 
     The log length of a trajectory's moves is regressed on their number and on the expected success
     probability of the round in which the trajectory was accepted before.  Only a negative slope
-    counts.  With schedules that are not exchangeable all beliefs are equal.
+    counts.  With schedules that are not symmetric all beliefs are equal.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("scheme",)
@@ -406,7 +406,7 @@ class AttendanceEavesdropper(MoveListener):
 
     def observe(self, query: SeenQuery) -> None:
         """Note whether the round before was accepted: its query is not repeated."""
-        if not self._scheme.exchangeable:
+        if not self._scheme.is_symmetric:
             self._seen.add(query)
             return
         if self._asked:

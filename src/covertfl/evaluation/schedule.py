@@ -47,7 +47,7 @@ class ScheduleBound:
 
     Parameters
     ----------
-    value : E max_j P(j | z), (1 + TV)/2 in [1/2, 1]; 1/K of K exchangeable trajectories
+    value : E max_j P(j | z), (1 + TV)/2 in [1/2, 1]; 1/K of K trajectories that are queried alike
     low, high : 95% interval; the value itself if it is exact
     num_samples : number of sequences sampled, or enumerated if it is exact
     exact : whether all sequences were enumerated
@@ -90,8 +90,8 @@ def bound_best_eavesdropper(
     return _estimate_bound(1.0 / posterior.sum(axis=1))
 
 
-def exchangeable_bound(num_trajectories: int) -> float:
-    """Return the best eavesdropper's success against K exchangeable trajectories, 1/K (formula F4).
+def guessing_bound(num_trajectories: int) -> float:
+    """Return the best eavesdropper's success against K trajectories queried alike, 1/K (F4).
 
     If the schedule's distribution is the same whichever is the true one, no rule beats a guess.
     """

@@ -24,7 +24,7 @@ from covertfl.evaluation.horizon import (
 )
 from covertfl.evaluation.schedule import ScheduleBound, bound_best_eavesdropper
 from covertfl.fitting.oracle import sample_oracles
-from covertfl.planning.exchangeable import HorizonPrices, price_horizon
+from covertfl.planning.trajectories import HorizonPrices, price_horizon
 from covertfl.solvers.backward_induction import HorizonSolution, solve_horizon
 from covertfl.solvers.minority import completion_by_rounds, completion_probs, rounds_needed
 

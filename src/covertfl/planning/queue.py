@@ -17,7 +17,7 @@ from covertfl.evaluation.bounds import (
     privacy_cost_bound,
     service_capacity,
 )
-from covertfl.planning.exchangeable import QueuePrices, price_queue
+from covertfl.planning.trajectories import QueuePrices, price_queue
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 
 # Limits of the frontier, by how far they lie above the least reachable one.

@@ -18,11 +18,9 @@ actions, so that a simulated client and a simulated federation draw the same, al
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from statistics import NormalDist
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -150,10 +148,32 @@ MEASURED_ROUNDS = 200_000
 REPORTED_ROUNDS = 20_000
 # The measured probabilities belong to the federation, not to a run, so they have a fixed seed.
 MEASURING_SEED = 20
-# Success probabilities closer to 0 or 1 than this count as this close.
-CERTAIN = 1e-9
 # Draws made at a time, to limit the memory needed with many clients.
 DRAWS_AT_A_TIME = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """The clients of a round, and the data that they hold.
+
+    Parameters
+    ----------
+    task : with the rows of each client
+    ignored : clients that are asked like all others, but whose replies are not used
+    """
+
+    task: TrainingTask
+    ignored: frozenset[int] = frozenset()
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """Number of examples of each client, (n,)."""
+        return count_sizes(self.task)
+
+
+def count_sizes(task: TrainingTask) -> IntArray:
+    """Return the number of examples of each client, (n,)."""
+    return np.array([len(rows) for rows in task.clients], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,27 +251,36 @@ def accepts_data(examples: int, total: int, min_share: float) -> bool:
     return examples > 0 and examples / total >= min_share
 
 
-def choose_participation(success: FloatArray, clients: int, min_share: float) -> list[int]:
-    """Return the numbers of clients, by oracle state, whose data suffices about as often as asked.
+@dataclass(frozen=True, eq=False)
+class Acceptance:
+    """When a round is a success.
 
-    The shares of k equal clients with many batches are uniform, so their sum is about normal with
-    mean k/2 and variance k/12; it is to reach t = min_share * clients with the (W,) probabilities
-    of `success`.  With z the normal quantile of one of them, sqrt(k) = z / sqrt(12) +
-    sqrt(z^2 / 12 + 2 t), and of the two whole numbers beside it the one with the nearer probability
-    is taken.  The numbers never fall from one state to the next, also where the probabilities do.
+    Parameters
+    ----------
+    success : (W,) probability by oracle state, for acceptance by model
+    recorded : rounds that are replayed, None if they are drawn
     """
-    numbers: list[int] = []
-    for prob in np.clip(success, CERTAIN, 1.0 - CERTAIN).tolist():
-        z = NormalDist().inv_cdf(prob) / math.sqrt(12.0)
-        fewer = math.floor((z + math.sqrt(z * z + 2.0 * min_share * clients)) ** 2)
-        counts = [min(max(count, *numbers[-1:], 1), clients) for count in (fewer, fewer + 1)]
-        reached = [
-            NormalDist(count / 2.0, math.sqrt(count / 12.0)).cdf(min_share * clients)
-            for count in counts
-        ]
-        is_more = abs(1.0 - reached[1] - prob) < abs(1.0 - reached[0] - prob)
-        numbers.append(counts[is_more])
-    return numbers
+
+    settings: RunSettings
+    success: FloatArray
+    recorded: RecordedRounds | None = None
+
+    def has_quorum(self, replies: int) -> bool:
+        """Return whether a round has as many valid replies as it needs in any case."""
+        return replies >= (self.settings.sections.federation.min_replies or 0)
+
+    def accepts(self, sizes: IntArray, oracle_state: int, number: int, examples: int) -> bool:
+        """Return whether a round with some examples of clients with (n,) sizes is a success."""
+        if examples == 0:
+            return False
+        if self.recorded is not None and self.recorded.success is not None:
+            return bool(self.recorded.success[number - 1])
+        if self.settings.sections.federation.acceptance == "data":
+            total = int(sizes.sum())
+            return accepts_data(examples, total, find_least_share(self.settings, total))
+        seed = self.settings.hidden_seed
+        draw = make_generator(seed, Stream.ACCEPTANCE, number).random()
+        return bool(draw < self.success[oracle_state])
 
 
 def find_least_share(settings: RunSettings, total: int) -> float:

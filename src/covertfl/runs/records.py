@@ -15,13 +15,12 @@ import numpy as np
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.files.compact import pack_clients, pack_counts, unpack_record
 from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.actions import Decision
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.files import METRICS, ROUNDS, SENT, UPDATES
-from covertfl.runs.packing import pack_state
 from covertfl.runs.queue import DoneUpdate
-from covertfl.runs.responder import Outcome
+from covertfl.runs.state import Federation, RunState, pack_state
+from covertfl.schemes.scheme import Outcome, Query
+from covertfl.tasks.scores import FURTHER, Scores
 
 
 class Records(Protocol):
@@ -102,6 +101,17 @@ class MemoryRecords:
             meanwhile()
 
 
+class NoRecords(MemoryRecords):
+    """Keeps nothing: the state after each round is all that is looked at."""
+
+    def write_weights(self, layout: Layout, vector: Vector) -> str:
+        """Do nothing."""
+        return ""
+
+    def append(self, name: str, *records: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+
 class Costs(NamedTuple):
     """Privacy and learning cost of a round."""
 
@@ -111,63 +121,71 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlayedRound:
-    """A round that has ended; `done` is the update that it served, if any."""
+    """A round that has ended.
+
+    Parameters
+    ----------
+    before, after : states
+    arrival : number of updates that arrived in it
+    done : the update that it served, if any
+    """
 
     before: RunState
     after: RunState
-    decision: Decision
+    query: Query
+    arrival: int
     outcome: Outcome
     costs: Costs
     done: DoneUpdate | None
 
-    @property
-    def is_updated(self) -> bool:
-        """Whether the true trajectory has moved."""
-        return self.after.learner.updates > self.before.learner.updates
 
-
-def charge_round(problem: Problem, backlog: int, decision: Decision, lost: int) -> Costs:
+def charge_round(problem: Problem, backlog: int, query: Query, lost: int) -> Costs:
     """Return the costs of a round that starts with a backlog and loses some updates.
 
     In a finite horizon the learning cost is due at its end (deviation D6).
     """
-    privacy = float(problem.privacy_cost[decision.oracle_state]) if decision.learns else 0.0
+    privacy = float(problem.privacy_cost[query.oracle_state]) if query.learns else 0.0
     if isinstance(problem, FiniteHorizon):
         return Costs(privacy, 0.0)
     learning = 0.0
-    if problem.learning_cost.charged == "always" or not decision.learns:
-        learning = float(problem.backlog_cost(decision.oracle_state, np.array(backlog)))
-    if backlog == problem.capacity and not decision.learns:
+    if problem.learning_cost.charged == "always" or not query.learns:
+        learning = float(problem.backlog_cost(query.oracle_state, np.array(backlog)))
+    if backlog == problem.capacity and not query.learns:
         learning += problem.full_cost
     return Costs(privacy, learning + (problem.overflow_cost or 0.0) * lost)
 
 
 def seal_state(federation: Federation, records: Records, state: RunState) -> None:
-    """Seal the state after a round, or the one that a run starts from, with a checkpoint."""
-    responder = federation.responder
-    kept, replicas = responder.remember(), responder.replicas
-    packed = pack_state(state, responder.layout, kept, replicas=replicas)
-    records.seal(packed, lambda: responder.prepare(state.learner))
+    """Seal the state after a round, or the one that a run starts from, with a checkpoint.
+
+    Meanwhile all that the next round may send is made ready.
+    """
+    packed = pack_state(federation, state)
+    records.seal(packed, lambda: prepare_queries(federation, state))
 
 
-def begin_query(
-    federation: Federation, records: Records, state: RunState, decision: Decision
-) -> None:
+def prepare_queries(federation: Federation, state: RunState) -> None:
+    """Make ready all that the next round may send, and the owner's model."""
+    scheme = federation.scheme
+    weights = (*scheme.shown(state.scheme), scheme.models(state.scheme)[0])
+    federation.engine.prepare(weights, in_sight=scheme.moves_in_sight)
+
+
+def begin_query(federation: Federation, records: Records, state: RunState, query: Query) -> None:
     """Hand records, while clients work, what is known before they answer.
 
-    Replicas all move in the same rounds, which clients see: only then the true weights of the
-    next checkpoint are not those of the last.
+    Where all trajectories move in the same rounds, which clients see, the owner's model in the next
+    checkpoint is that of the last one in all other rounds.
     """
-    responder, learner = federation.responder, state.learner
-    ahead = {} if responder.replicas is None else {"true": learner.true}
-    records.begin_query(responder.layout, learner.query(decision.trajectory), ahead)
+    scheme = federation.scheme
+    ahead = {"true": scheme.models(state.scheme)[0]} if scheme.moves_in_sight else {}
+    records.begin_query(federation.layout, query.payload, ahead)
 
 
 def record_round(federation: Federation, records: Records, played: PlayedRound) -> None:
     """Write the public and private records of a round, and seal it with a checkpoint."""
-    after, responder = played.after, federation.responder
-    sent = played.before.learner.query(played.decision.trajectory)
-    weights = records.write_weights(responder.layout, sent)
+    after = played.after
+    weights = records.write_weights(federation.layout, played.query.payload)
     public = {"round": after.round, "client": None, "weights": weights}
     records.append(SENT, public)
     records.append(ROUNDS, describe_round(played, weights))
@@ -189,28 +207,31 @@ def record_round(federation: Federation, records: Records, played: PlayedRound) 
 def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
     """Return the private record of a round; `weights` names the file of those that were sent."""
     before, after, outcome = played.before, played.after, played.outcome
-    decision, observation = played.decision, played.decision.observation
+    query, observation = played.query, played.query.seen
+    # Of a service whose clients hold data of an earlier round (`RunState.data`).
+    data = {"data": after.data} if 0 < after.data < after.round else {}
     return {
         "round": after.round,
-        "oracle_state": decision.oracle_state,
+        "oracle_state": query.oracle_state,
         "backlog": int(observation.backlog),
-        "arrival": decision.arrival,
+        "arrival": played.arrival,
         "rounds_left": int(observation.rounds_left),
         "learning_queries": int(observation.learning_queries),
-        "learn_prob": decision.learn_prob,
-        "action": "learn" if decision.learns else "obfuscate",
-        "trajectory": decision.trajectory,
+        "learn_prob": query.learn_prob,
+        "action": "learn" if query.learns else "obfuscate",
+        "trajectory": query.trajectory,
         "weights": weights,
-        "clients": pack_clients(outcome.attendance.clients),
-        "batches": pack_counts(outcome.attendance.batches),
+        "clients": pack_clients(outcome.clients),
+        "batches": pack_counts(outcome.batches),
         "examples": outcome.examples,
         "rejected": [list(entry) for entry in outcome.replies.rejected],
         "accepted": outcome.accepted,
-        "updated": played.is_updated,
+        "updated": after.updates > before.updates,
         "backlog_after": after.queue.backlog,
         "lost": after.queue.lost - before.queue.lost,
         "privacy_cost": played.costs.privacy,
         "learning_cost": played.costs.learning,
+        **data,
     }
 
 
@@ -227,8 +248,9 @@ def summarise(federation: Federation, state: RunState) -> dict[str, Any]:
             "tasks_finished": int(state.totals["finished"]),
         }
     return {
-        **federation.responder.describe(state.learner),
-        "updates_done": state.learner.updates,
+        **_describe_models(federation, state),
+        **federation.engine.describe(),
+        "updates_done": state.updates,
         "rounds": state.round,
         "learning_queries": state.learning_queries,
         "exposure": state.exposure,
@@ -244,3 +266,29 @@ def summarise(federation: Federation, state: RunState) -> dict[str, Any]:
         "success_printed": federation.settings.problem.oracle.success.tolist(),
         **queue_only,
     }
+
+
+def _describe_models(federation: Federation, state: RunState) -> dict[str, Any]:
+    """Return the scores of the final models, and a warning if the owner's answers one class."""
+    validation = federation.validation
+    own, *others = federation.scheme.models(state.scheme)
+    found = validation.measure(own)
+    return {
+        "learner_accuracy": found.accuracy,
+        **{f"learner_{name}": getattr(found, name) for name in FURTHER},
+        "decoy_accuracy": [validation.score(weights) for weights in others],
+        "warnings": _list_warnings(federation, found),
+    }
+
+
+def _list_warnings(federation: Federation, found: Scores) -> list[str]:
+    if found.only_answer is None:
+        return []
+    remedy = "raise `updates` and `rounds`, change the learning rate, or check the labels"
+    if not federation.settings.sections.data.balance:
+        remedy = "set [data] balance = true, or train longer"
+    number = len(federation.validation.examples)
+    return [
+        f"the learner answers class {found.only_answer} to all {number} validation examples, so "
+        f"that it tells no classes apart: {remedy}"
+    ]

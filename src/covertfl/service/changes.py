@@ -18,11 +18,11 @@ import numpy as np
 
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation, RunState
 from covertfl.runs.generations import Generation, show
-from covertfl.runs.learner import LearnerState, ServerMemory
 from covertfl.runs.queue import OwedTask
 from covertfl.runs.settings import DRIFT_ROUNDS, REFIT_ROUNDS
+from covertfl.runs.state import Federation, RunState
+from covertfl.schemes.replies import LearnerState, ServerMemory
 from covertfl.service.data import edit_task
 from covertfl.service.promise import CHECK_EVERY, FEWEST, find_drift
 from covertfl.service.store import Store, StoredRequest

@@ -15,7 +15,7 @@ from covertfl.arrays import FloatArray, IntArray
 from covertfl.kernels.job import Examples, Labels
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import Federation
+from covertfl.runs.state import Federation
 from covertfl.service.requests import Limits, read_examples
 from covertfl.service.store import StoredRequest
 from covertfl.tasks.scores import compute_auc, find_classes

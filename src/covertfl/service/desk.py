@@ -18,9 +18,8 @@ from typing import Any
 
 from covertfl.models.export import find_version
 from covertfl.runs.checkpoint import STATE
-from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.learner import LearnerState
-from covertfl.runs.packing import unpack_state
+from covertfl.runs.state import Federation, RunState, unpack_state
+from covertfl.schemes.replies import LearnerState
 from covertfl.service.changes import RoundChanges, land
 from covertfl.service.data import list_purged, measure_membership
 from covertfl.service.replay import Interrupted, Replay

@@ -22,9 +22,9 @@ from covertfl.engines.flower.deployment.run import LOOK, Deployment, NodeUser
 from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.server_app import run_in_process
 from covertfl.errors import CovertflError
-from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.state import Federation, RunState
+from covertfl.runs.train import OnRound
 from covertfl.service.desk import Desk
 from covertfl.service.loop import OnStart, open_desk
 from covertfl.service.store import Store

@@ -12,12 +12,11 @@ from pathlib import Path
 from covertfl.decision.problem import QueueProblem
 from covertfl.engines.simulated import run_changing
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import KernelCache
 from covertfl.runs.clock import Clock
-from covertfl.runs.federation import Federation
 from covertfl.runs.files import ROUNDS, read_lines
-from covertfl.runs.progress import OnRound, check_folder, prepare_run, watch_run
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.state import Federation
+from covertfl.runs.train import KernelCache, OnRound, check_folder, prepare_run, watch_run
 from covertfl.service.desk import Desk
 from covertfl.service.store import Store
 from covertfl.service.watch import MOST_ROUNDS, Watch

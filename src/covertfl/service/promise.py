@@ -18,7 +18,7 @@ from covertfl.decision.policy import Policy, QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.errors import CovertflError
 from covertfl.evaluation.queue import evaluate_queue_policy
-from covertfl.runs.live import SeenRound
+from covertfl.schemes.scheme import SeenRound
 
 # Rounds between two comparisons, fewest rounds that are compared, and the p-value below which a
 # warning is given: comparisons are many, and a warning should be rare where nothing has changed.

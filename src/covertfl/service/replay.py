@@ -19,12 +19,12 @@ from covertfl.arrays import IntArray
 from covertfl.engines.simulated import run_changing
 from covertfl.runs.actions import decide
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.federation import RunState
 from covertfl.runs.files import read_rounds
-from covertfl.runs.learner import LearnerState
-from covertfl.runs.packing import unpack_state
-from covertfl.runs.policy import RunPolicy
-from covertfl.runs.rounds import play_round, refresh_policy
+from covertfl.runs.round import play_round
+from covertfl.runs.rounds import refresh_policy
+from covertfl.runs.state import RunState, unpack_state
+from covertfl.schemes.policies import RunPolicy
+from covertfl.schemes.replies import LearnerState
 from covertfl.service.changes import RoundChanges
 from covertfl.service.data import list_purged
 from covertfl.service.store import StoredRequest

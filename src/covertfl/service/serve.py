@@ -16,10 +16,9 @@ from pathlib import Path
 from covertfl.errors import CovertflError, InvalidInput, Missing
 from covertfl.files.token import make_token
 from covertfl.processes import handling_signals
-from covertfl.runs.build import require_torch
 from covertfl.runs.folder import TOKEN, report_errors
-from covertfl.runs.progress import OnRound, RunProgress, check_folder
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.train import OnRound, RunProgress, check_folder, require_torch
 from covertfl.service.client import remember_service, write_address
 from covertfl.service.http_process import HttpProcess, check_listen
 from covertfl.service.loop import OnStart, as_service, run_simulated

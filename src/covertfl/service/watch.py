@@ -22,10 +22,10 @@ from covertfl.decision.problem import QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
 from covertfl.eavesdroppers.listeners import MajorityEavesdropper
-from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.live import fit_live, make_live_policy
 from covertfl.runs.queue import OwedTask
 from covertfl.runs.settings import DRIFT_ROUNDS
+from covertfl.runs.state import Federation, RunState
+from covertfl.schemes.live import fit_live, make_live_policy
 from covertfl.service.changes import is_checked
 from covertfl.service.data import find_limits
 from covertfl.service.promise import find_drift, promise_wait

@@ -20,10 +20,9 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.errors import InvalidInput
 from covertfl.files.text import parse_toml
-from covertfl.runs.build import KernelCache
 from covertfl.runs.public import PublicTranscript
-from covertfl.runs.run_file import build_run, read_run
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, build_run, read_run
+from covertfl.runs.train import KernelCache
 from tests.support.flower_runs import NODES, ROUNDS, make_app, make_first, run_covert
 from tests.support.small_runs import make_run, read_column, read_folder, read_rounds
 

@@ -14,7 +14,7 @@ pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.progress import RunProgress
+from covertfl.runs.train import RunProgress
 from covertfl.training import train
 from tests.support.commands import run_python
 from tests.support.slow_cases import mark_slow

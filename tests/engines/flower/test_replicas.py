@@ -22,9 +22,8 @@ from covertfl.engines.flower.grid import InProcessGrid, NodeCountGrid
 from covertfl.engines.flower.strategy_state import transfer_state
 from covertfl.flower import CovertStrategy, Examples
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.progress import RunProgress
-from covertfl.runs.run_file import build_run
-from covertfl.runs.task import find_task
+from covertfl.runs.settings import build_run
+from covertfl.runs.train import RunProgress, find_task
 from tests import ROOT
 from tests.support.flower_runs import (
     NODES,

@@ -29,7 +29,7 @@ from covertfl.api.run import Run
 from covertfl.decision.policy import GreedyPolicy
 from covertfl.errors import InvalidInput
 from covertfl.flower import CovertStrategy, Examples, InProcessGrid, RoundSettings, make_server_task
-from covertfl.runs.run_file import format_run
+from covertfl.runs.settings import format_run
 from tests.support.flower_runs import NODES, RUN, make_app, make_first, make_task, stop_after
 
 

@@ -25,9 +25,9 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from covertfl.decoys.flips import span
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.strategy_settings import RoundSettings
+from covertfl.schemes.flips import span
 from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import (
     NODES,

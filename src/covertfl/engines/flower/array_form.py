@@ -26,7 +26,7 @@ from flwr.app import Array, ArrayRecord
 from covertfl.errors import InvalidInput
 from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Float32Array, Layout, Vector
-from covertfl.runs.learner import LearnerState, has_finite_norm
+from covertfl.schemes.replies import LearnerState, has_finite_norm
 
 if TYPE_CHECKING:
     from torch import nn

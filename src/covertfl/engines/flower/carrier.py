@@ -40,11 +40,11 @@ from covertfl.files.disk import write_atomically
 from covertfl.files.text import read_text
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.clock import Clock
-from covertfl.runs.federation import RunState
+from covertfl.runs.engine import ClientWork, ScoreWork, Work, drive
 from covertfl.runs.folder import report_errors
-from covertfl.runs.learner import Reply
-from covertfl.runs.responder import ClientWork, ScoreWork, Work
-from covertfl.runs.rounds import Rounds, drive
+from covertfl.runs.round import Rounds
+from covertfl.runs.state import RunState
+from covertfl.schemes.replies import Reply
 
 NODES = "private/nodes.jsonl"
 METRICS_FILE = "private/client_metrics.jsonl"

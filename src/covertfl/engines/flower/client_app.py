@@ -25,12 +25,10 @@ from covertfl.engines.flower.array_form import make_float_form
 from covertfl.engines.flower.messages import ARRAYS, EXAMPLES, METRICS, ROUND, find_round
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalKernel
-from covertfl.runs.build import KernelCache, simulate_participation
-from covertfl.runs.clients import make_client_job
 from covertfl.runs.participation import SimulatedParticipation, count_batches
-from covertfl.runs.run_file import format_run, read_run
-from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_task
+from covertfl.runs.settings import RunSettings, format_run, read_run
+from covertfl.runs.simulated import make_client_job
+from covertfl.runs.train import KernelCache, find_task, simulate_participation
 from covertfl.seeding import LARGEST_SEED, Stream, make_generator
 from covertfl.tasks.task import TrainingTask
 

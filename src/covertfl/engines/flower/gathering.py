@@ -29,7 +29,7 @@ from covertfl.engines.flower.messages import (
 )
 from covertfl.kernels.exact_sum import TOGETHER, ExactSum
 from covertfl.kernels.weights import Vector
-from covertfl.runs.learner import Reply
+from covertfl.schemes.replies import Reply
 
 # Their mean, all of them as vectors beside their messages, or their messages alone.
 Keeping = Literal["mean", "vectors", "messages"]

@@ -43,7 +43,7 @@ from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Strategy
 from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
-from covertfl.engines.flower.array_form import ArrayForm, is_finite
+from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.grid import NodeCountGrid
 from covertfl.engines.flower.messages import (
     ARRAYS,
@@ -73,6 +73,7 @@ from covertfl.engines.flower.strategy_state import (
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Float32Array, Vector
 from covertfl.runs.responder import Remembered
+from covertfl.schemes.replies import is_finite
 
 logger = logging.getLogger("flwr")
 

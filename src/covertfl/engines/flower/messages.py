@@ -18,7 +18,7 @@ from flwr.app.message.typeddict import TypedDict
 
 from covertfl.engines.flower.array_form import ArrayForm, RefusedReply
 from covertfl.kernels.weights import Vector
-from covertfl.runs.learner import Reply
+from covertfl.schemes.replies import Reply
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 ROUND = "server-round"

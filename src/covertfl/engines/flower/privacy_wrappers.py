@@ -14,10 +14,10 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from covertfl.decoys.decoy import Decoy
 from covertfl.engines.flower.strategy_state import list_nested
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Layout
+from covertfl.schemes.decoys.decoy import Decoy
 
 FIXED = (DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping)
 ADAPTIVE = (

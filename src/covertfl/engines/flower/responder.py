@@ -17,16 +17,24 @@ import numpy as np
 from flwr.app import Message
 
 from covertfl.arrays import IntArray
-from covertfl.engines.flower.array_form import ArrayForm, is_finite, list_encoded
+from covertfl.engines.flower.array_form import ArrayForm, list_encoded
 from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.gathering import Keeping
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.strategy_settings import Accepts
 from covertfl.kernels.weights import Vector
 from covertfl.runs.clients import ClientResponder
-from covertfl.runs.learner import LearnerState, SiftedReplies, average_replies, sift_replies
+from covertfl.runs.engine import ClientWork, Work
 from covertfl.runs.participation import Attendance, infer_state
-from covertfl.runs.responder import ClientWork, Outcome, Query, Remembered, Work
+from covertfl.runs.responder import Remembered
+from covertfl.schemes.replies import (
+    LearnerState,
+    SiftedReplies,
+    average_replies,
+    is_finite,
+    sift_replies,
+)
+from covertfl.schemes.scheme import Outcome, Query
 from covertfl.seeding import Stream, make_generator
 
 

@@ -19,13 +19,11 @@ from covertfl.errors import InvalidInput
 from covertfl.files.disk import require_regular, write_atomically
 from covertfl.files.text import parse_toml, read_text
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.federation import Federation, RunState, start_run
 from covertfl.runs.files import read_rounds
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.packing import unpack_state
-from covertfl.runs.progress import check_folder
-from covertfl.runs.run_file import build_run, format_run, list_versions
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, build_run, format_run, list_versions
+from covertfl.runs.state import Federation, RunState, start_run, unpack_state
+from covertfl.runs.train import check_folder
 from covertfl.seeding import LARGEST_SEED, Stream, draw_seed
 
 SEED = "private/seed.json"

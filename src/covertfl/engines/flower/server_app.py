@@ -14,12 +14,10 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.node_numbers import KnownNodeNumbers
 from covertfl.engines.flower.strategy import CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
-from covertfl.runs.build import simulate_participation
 from covertfl.runs.checkpoint import read_checkpoint
-from covertfl.runs.progress import OnRound
-from covertfl.runs.rounds import OpenDesk
+from covertfl.runs.round import OpenDesk
 from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_task
+from covertfl.runs.train import OnRound, find_task, simulate_participation
 
 # The server's work, with the grid and client numbers by node.
 Serve = Callable[[Grid, dict[int, int]], None]

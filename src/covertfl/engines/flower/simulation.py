@@ -25,8 +25,8 @@ from flwr.superlink.grid import InMemoryGrid
 from covertfl.engines.flower.grid import Connected
 from covertfl.engines.flower.server_app import Serve, run_simulated
 from covertfl.errors import Missing
-from covertfl.runs.progress import OnRound
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.train import OnRound
 
 SERVER, TASK = 1, 1
 # Cores of one client app: two of them run at a time on a machine with two cores.

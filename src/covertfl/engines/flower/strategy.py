@@ -61,16 +61,15 @@ from covertfl.engines.flower.strategy_settings import (
     refuse_with_replicas,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.build import KernelCache, build_federation
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clients import ClientResponder
 from covertfl.runs.clock import CLOCK, Clock
-from covertfl.runs.federation import Federation, RunState
-from covertfl.runs.policy import RunPolicy
-from covertfl.runs.progress import PreparedRun, watch_run
 from covertfl.runs.responder import Remembered
-from covertfl.runs.rounds import Intake, OnState, RequestDesk
+from covertfl.runs.round import Intake, OnState, RequestDesk
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.state import Federation, RunState
+from covertfl.runs.train import KernelCache, PreparedRun, build_federation, watch_run
+from covertfl.schemes.policies import RunPolicy
 
 # Seconds that a round waits for replies, as in Flower's own strategies.
 TIMEOUT = 3600.0

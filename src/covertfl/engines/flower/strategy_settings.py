@@ -17,10 +17,9 @@ from covertfl.engines.flower.inner_strategies import MakeStrategy
 from covertfl.engines.flower.node_numbers import NodeNumbers
 from covertfl.errors import InvalidInput
 from covertfl.files.text import is_number
-from covertfl.runs.build import require_torch
-from covertfl.runs.progress import OnRound
-from covertfl.runs.rounds import OpenDesk
+from covertfl.runs.round import OpenDesk
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.train import OnRound, require_torch
 from covertfl.seeding import LARGEST_SEED
 from covertfl.tasks.task import TrainingTask
 

@@ -16,7 +16,7 @@ from covertfl.engines.flower.deployment.bundle import build_bundle, find_own_app
 from covertfl.engines.flower.deployment.checks import as_deployed
 from covertfl.errors import InvalidInput
 from covertfl.files.text import parse_toml
-from covertfl.runs.run_file import build_run, format_run
+from covertfl.runs.settings import build_run, format_run
 from tests import ROOT
 from tests.support.small_runs import make_run
 

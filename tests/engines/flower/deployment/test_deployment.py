@@ -29,7 +29,7 @@ from covertfl.engines.flower.deployment.federation import LocalFederation
 from covertfl.engines.flower.deployment.processes import wait_until
 from covertfl.engines.flower.deployment.run import Deployment
 from covertfl.errors import InvalidInput
-from covertfl.runs.run_file import format_run, read_run
+from covertfl.runs.settings import format_run, read_run
 from tests.support.deployment_faults import (
     follow,
     freezing,

@@ -26,7 +26,7 @@ from covertfl.engines.flower.deployment.server import (
     reporting_failures,
 )
 from covertfl.errors import InvalidInput
-from covertfl.runs.progress import RunProgress
+from covertfl.runs.train import RunProgress
 from covertfl.training import train
 from tests import ROOT
 from tests.support.small_runs import make_run

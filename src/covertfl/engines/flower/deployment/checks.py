@@ -9,16 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.clients import count_sizes
 from covertfl.runs.participation import (
     accepts_data,
     count_batches,
     count_examples,
+    count_sizes,
     find_least_share,
 )
-from covertfl.runs.run_file import build_run, describe_run
-from covertfl.runs.settings import RunSettings
-from covertfl.runs.task import find_task, is_built_in
+from covertfl.runs.settings import RunSettings, build_run, describe_run
+from covertfl.runs.train import find_task, is_built_in
 
 MOST_NODES = 100
 
@@ -44,15 +43,18 @@ def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool
             f"{settings.name}: nodes must be 1..{min(clients, MOST_NODES)} with [federation] "
             f"clients = {clients}, got {num_nodes}"
         )
-    task, decoy = settings.sections.task, settings.sections.decoy.kind
+    task = settings.sections.task
     if not is_built_in(settings.sections) and not has_own_app:
         raise InvalidInput(
             f"{settings.name}: task = {task} cannot be deployed: nodes have no way to make it"
         )
-    if ":" in decoy and not has_own_app:
+    plugged = [name for name in settings.scheme.list_plug_ins(settings.parts) if ":" in name]
+    if ":" in settings.sections.scheme:
+        plugged.append(settings.sections.scheme)
+    if plugged and not has_own_app:
         raise InvalidInput(
-            f"{settings.name}: [decoy] kind = {decoy} cannot be deployed: the server app finds "
-            "plug-ins of installed packages only"
+            f"{settings.name}: {plugged[0]} cannot be deployed: the server app finds plug-ins of "
+            "installed packages only"
         )
 
 

@@ -42,9 +42,8 @@ from covertfl.engines.flower.strategy import TIMEOUT
 from covertfl.files.disk import write_atomically
 from covertfl.processes import handling_signals
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.progress import OnRound, check_folder, require_no_service
-from covertfl.runs.run_file import format_run
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, format_run
+from covertfl.runs.train import OnRound, check_folder, require_no_service
 
 EAVESDROPPER = "eavesdropper"
 # Seconds between two looks at the progress of a run.

@@ -30,8 +30,8 @@ from covertfl.engines.flower.deployment.processes import DeploymentFailed
 from covertfl.engines.flower.strategy import TIMEOUT, CovertStrategy
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.errors import CovertflError, InvalidInput
-from covertfl.runs.progress import OnRound, RunProgress
-from covertfl.runs.rounds import OpenDesk
+from covertfl.runs.round import OpenDesk
+from covertfl.runs.train import OnRound, RunProgress
 
 # Environment variable of a server app that names the file.
 NEWS = "COVERTFL_NEWS"

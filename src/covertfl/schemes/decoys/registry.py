@@ -11,16 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from covertfl.decoys.adversarial import AdversarialDecoy
-from covertfl.decoys.decoy import Decoy, DecoyView
-from covertfl.decoys.mirrored import MirroredDecoy
-from covertfl.decoys.public import PublicDecoy
-from covertfl.decoys.random_weights import RandomDecoy
-from covertfl.decoys.update_rule import UpdateRule
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import LocalJob, LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.plugins import PlugIns, explaining
+from covertfl.schemes.decoys.adversarial import AdversarialDecoy
+from covertfl.schemes.decoys.decoy import Decoy, DecoyView, UpdateRule
+from covertfl.schemes.decoys.mirrored import MirroredDecoy
+from covertfl.schemes.decoys.public import PublicDecoy
+from covertfl.schemes.decoys.random_weights import RandomDecoy
 from covertfl.tasks.task import TrainingTask
 
 
@@ -121,6 +120,6 @@ def _make_plugged(
     if not has_methods or type(getattr(own, "needs_replies", None)) is not bool:
         raise InvalidInput(
             f"decoy {name} must have plan, move and needs_replies, True or False (see "
-            f"covertfl.decoys.decoy.Decoy), got {type(own).__name__}"
+            f"covertfl.schemes.decoys.decoy.Decoy), got {type(own).__name__}"
         )
     return PluggedDecoy(name, own)

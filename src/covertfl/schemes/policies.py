@@ -1,4 +1,4 @@
-"""The policy of a run, made from its settings.
+"""The policies of the scheme `scheduled`: the section `[policy]` of a run file, and what it makes.
 
 With acceptance by data, the problem is solved with the success probabilities measured for
 the federation; with acceptance by model or by a log, with the problem's own.
@@ -7,8 +7,8 @@ the federation; with acceptance by model or by a log, with the problem's own.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -25,10 +25,48 @@ from covertfl.decision.policy_file import read_policy, read_policy_states
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput, NoSolution
-from covertfl.files.text import shorten
-from covertfl.runs.live import make_cautious_policy, solve_exactly
-from covertfl.runs.settings import PolicySection, RunSettings
+from covertfl.files.text import Section, shorten
+from covertfl.schemes.live import LiveMethod, make_cautious_policy, solve_exactly
 from covertfl.seeding import Stream, draw_seed
+from covertfl.tasks.task import Count
+
+PolicyKind = Literal[
+    "optimal", "spga", "minority", "greedy", "random", "always-learn", "always-obfuscate", "file"
+]
+
+
+class PolicySection(Section):
+    """`[policy]`: when to learn.
+
+    With `refresh` the policy is made from the rounds seen so far, again after so many rounds.
+    """
+
+    kind: PolicyKind = "optimal"
+    path: str | None = None
+    refresh: Count | None = None
+    live: LiveMethod | None = None
+
+    @property
+    def live_method(self) -> LiveMethod:
+        """How a policy is refreshed."""
+        return self.live or "exact"
+
+
+def check_policy(section: PolicySection, problem: Problem | None, name: str) -> None:
+    """Raise InvalidInput if keys of `[policy]` disagree with each other, or with the problem."""
+    if section.kind == "file" and section.path is None:
+        raise InvalidInput(f"{name}: [policy] kind = file needs path, a policy file")
+    if section.kind != "file" and section.path is not None:
+        raise InvalidInput(f"{name}: [policy] path needs kind = file, got kind = {section.kind}")
+    if section.kind != "spga" and section.refresh is not None:
+        raise InvalidInput(f"{name}: [policy] refresh needs kind = spga, got kind = {section.kind}")
+    if section.refresh is None and section.live is not None:
+        raise InvalidInput(f"{name}: [policy] live needs refresh, the rounds between two refreshes")
+    is_queue = problem is not None and not isinstance(problem, FiniteHorizon)
+    if is_queue and section.kind in ("random", "minority"):
+        raise InvalidInput(
+            f"{name}: [policy] kind = {section.kind} needs a problem with [horizon], got [queue]"
+        )
 
 
 @dataclass(frozen=True)
@@ -51,19 +89,11 @@ class RunPolicy:
     ----------
     updates_unowed : whether a learning query updates the model even if no update is owed
     takes_every_reply : whether a learning query updates the model even if it is not accepted
-    is_exchangeable : whether generations decide which trajectory is queried (`generations`); the
-        policy is then the share of learning queries among all
     """
 
     policy: Policy
     updates_unowed: bool = False
     takes_every_reply: bool = False
-    is_exchangeable: bool = False
-
-
-def with_success(problem: Problem, success: FloatArray) -> Problem:
-    """Return the problem with other success probabilities."""
-    return replace(problem, oracle=replace(problem.oracle, success=success))
 
 
 def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> RunPolicy:
@@ -79,13 +109,6 @@ def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> R
         return _make_for_horizon(section.kind, problem)
     if section.kind == "greedy":
         return RunPolicy(GreedyPolicy())
-    return _make_constant(section)
-
-
-def _make_constant(section: PolicySection) -> RunPolicy:
-    """Return a policy that does not look at the round."""
-    if section.kind == "exchangeable":
-        return RunPolicy(ConstantPolicy(1.0 / (section.trajectories or 2)), is_exchangeable=True)
     learns = section.kind == "always-learn"
     return RunPolicy(ConstantPolicy(learns), updates_unowed=learns)
 
@@ -126,25 +149,6 @@ def _search(problem: Problem, seed: int) -> Policy:
     return tabulate_run(problem, run)
 
 
-@contextlib.contextmanager
-def advising_on_success(settings: RunSettings, success: FloatArray) -> Iterator[None]:
-    """Add to a problem without a solution how to go on if measured probabilities are the cause."""
-    try:
-        yield
-    except NoSolution as error:
-        own = settings.problem.oracle.success
-        if np.array_equal(success, own):
-            raise
-        probs, printed = (", ".join(f"{prob:.3g}" for prob in row) for row in (success, own))
-        error.args = (
-            f"{settings.name}: {error}; with [federation] acceptance = data rounds are accepted "
-            f"with probability {probs} by oracle state in this federation, and {printed} in the "
-            "problem: raise participation, lower min_share, or set acceptance = model, which takes "
-            "the problem's",
-        )
-        raise
-
-
 def check_policy_states(section: PolicySection, states: OracleStates | None) -> None:
     """Raise InvalidInput if a policy file is for other states than a run's.
 
@@ -160,7 +164,7 @@ def check_policy_states(section: PolicySection, states: OracleStates | None) -> 
         raise InvalidInput(
             f"{section.path}: the policy is for states by {meant.column} cut at "
             f"{shorten(list(meant.cuts))}, got {came}: name the problem file of the same "
-            "fit in [policy] problem"
+            "fit in problem"
         )
 
 

@@ -1,4 +1,4 @@
-"""What is sent instead of the true weights: how a decoy trajectory moves.
+"""What the scheme `scheduled` sends instead of the true weights: how a decoy trajectory moves.
 
 - `decoy`: the protocol, and what a decoy may use when it moves (`DecoyView`)
 - `registry`: the decoys by name, plug-ins included (`DECOYS`, `make_decoy`)
@@ -6,7 +6,4 @@
 - `mirrored`: moves against the replies
 - `random_weights`: a random walk
 - `adversarial`: fits the public set and contradicts the learner elsewhere
-- `flips`: which axes replicas flip (`draw_generators`)
-- `replica`: images of the true weights, for exchangeable policies (`Replicas`)
-- `update_rule`: from results of jobs, or replies, to a step (FedAvg or FedSGD)
 """

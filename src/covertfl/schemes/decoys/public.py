@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from covertfl.arrays import IntArray
-from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.decoy import DecoyView, UpdateRule, move_by
 
 SEEDS = 2**63  # upper limit of the seeds of jobs
 

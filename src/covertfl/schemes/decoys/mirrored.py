@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import LocalJob
 from covertfl.kernels.weights import Vector
+from covertfl.schemes.decoys.decoy import DecoyView, UpdateRule, move_by
 
 
 class MirroredDecoy:

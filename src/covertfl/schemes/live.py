@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from covertfl.decision.policy import GreedyPolicy, Policy, QueueTable
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.errors import NoSolution
 from covertfl.fitting.window import count_outdated, fit_window
-from covertfl.runs.settings import WINDOW, LiveMethod
+from covertfl.schemes.scheme import SeenRound
 from covertfl.seeding import Stream, make_generator
 from covertfl.solvers.spga.experience import Experience
-from covertfl.solvers.spga.settings import live_settings
 
-SeenRound = tuple[int, int, bool]
+LiveMethod = Literal["exact", "search"]
+# Most rounds that a problem is fitted to.
+WINDOW = 20_000
 # Rounds that must have been seen before a problem is fitted to them.
 FEWEST_SEEN = 20
 # Rounds over which the steered limit makes up for what was spent above or below the limit: with a
@@ -171,6 +172,7 @@ def _search(problem: Problem, live: LiveState, generator: np.random.Generator) -
     """Continue the search for some iterations on a simulator of the problem."""
     from covertfl.solvers.spga.rules import extract_rules
     from covertfl.solvers.spga.search import SpgaSearch, simulate_source
+    from covertfl.solvers.spga.settings import live_settings
 
     multiplier = live.multiplier if live.parameters else None
     settings = live_settings(problem, multiplier, iterations=LIVE_ITERATIONS)
@@ -191,6 +193,7 @@ def _shape(problem: Problem, live: LiveState) -> FloatArray | None:
 
 def _tabulate(problem: Problem, live: LiveState) -> Policy:
     from covertfl.solvers.spga.score import tabulate_parameters
+    from covertfl.solvers.spga.settings import live_settings
 
     parameters = _shape(problem, live)
     assert parameters is not None  # a window that was fitted has been searched on

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from covertfl.decoys.decoy import DecoyView
-from covertfl.decoys.public import draw_job_seed, draw_rows
-from covertfl.decoys.update_rule import UpdateRule, move_by
 from covertfl.kernels.job import Examples, Labels, LocalJob, Loss
 from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.schemes.decoys.decoy import DecoyView, UpdateRule, move_by
+from covertfl.schemes.decoys.public import draw_job_seed, draw_rows
 from covertfl.tasks.task import TrainingTask
 
 # Mean share of its batches that a client uses, uniform from none to all and weighted by examples.

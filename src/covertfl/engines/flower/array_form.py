@@ -26,7 +26,7 @@ from flwr.app import Array, ArrayRecord
 from covertfl.errors import InvalidInput
 from covertfl.kernels.exact_sum import ExactSum
 from covertfl.kernels.weights import Float32Array, Layout, Vector
-from covertfl.schemes.replies import LearnerState, has_finite_norm
+from covertfl.schemes.replies import has_finite_norm, is_finite
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,10 +67,10 @@ class ArrayForm:
     layout: Layout
     dtypes: Mapping[str, np.dtype[Any]]
     fixed: Mapping[str, Array]
-    # The weights of each trajectory and their arrays, ready to be sent.  Encoding a large model
-    # takes long.  It is done in every round when a trajectory may have moved, and never between
-    # the start of a round and its query, where the delay would reveal which trajectory moved.
-    _ready: dict[int, tuple[Vector, dict[str, Array]]] = field(default_factory=dict)
+    # Weights and their arrays, ready to be sent.  Encoding a large model takes long.  It is done in
+    # every round in which weights may have moved, and never between the start of a round and its
+    # query, where the delay would reveal which weights moved.  They must not be changed later.
+    _ready: list[tuple[Vector, dict[str, Array]]] = field(default_factory=list)
 
     def write(self, weights: Vector) -> dict[str, Array]:
         """Encode weights as arrays; no other function makes what clients are sent."""
@@ -94,29 +94,33 @@ class ArrayForm:
         """Return arrays without fixed ones, which no strategy has to aggregate."""
         return {name: array for name, array in arrays.items() if name not in self.fixed}
 
-    def keep(self, trajectory: int, weights: Vector, arrays: dict[str, Array]) -> None:
-        """Store the arrays of a trajectory's weights; the weights must not be changed later."""
-        self._ready[trajectory] = (weights, arrays)
+    def prepare(self, weights: Sequence[Vector], *, renews: bool = False) -> None:
+        """Encode and store weights, in the place of those that were stored before.
 
-    def prepare(self, weights: Sequence[Vector]) -> None:
-        """Encode and store weights, all that are not stored yet."""
-        for place, vector in enumerate(weights):
-            known = [arrays for stored, arrays in self._ready.values() if stored is vector]
-            self.keep(place, vector, known[0] if known else self.write(vector))
+        Parameters
+        ----------
+        renews : whether weights are encoded also if they are stored already, for the time it takes
+        """
+        known = {} if renews else {id(vector): (vector, one) for vector, one in self._ready}
+        wanted = {id(vector): vector for vector in weights}
+        self._ready[:] = [
+            known[key] if key in known else (vector, self.write(vector))
+            for key, vector in wanted.items()
+        ]
 
     def find(self, weights: Vector) -> ArrayRecord:
-        """Return the stored record of a trajectory's weights, without encoding them.
+        """Return the stored record of weights, without encoding them.
 
         Raises
         ------
         LookupError
-            if no trajectory has these weights: encoding them now would take time
+            if they are not stored: encoding them now would take time
         """
         return ArrayRecord(self.find_arrays(weights))
 
     def find_arrays(self, weights: Vector) -> dict[str, Array]:
-        """Return the stored arrays of a trajectory's weights; raise as `find` does."""
-        for known, arrays in self._ready.values():
+        """Return the stored arrays of weights; raise as `find` does."""
+        for known, arrays in self._ready:
             if known is weights:
                 return arrays
         raise LookupError("weights were not encoded before the round in which they are sent")
@@ -241,10 +245,10 @@ class ArrayForm:
             for name, dtype in self.dtypes.items()
         }
 
-    def flip(self, record: ArrayRecord, name: str, signs: Float32Array) -> dict[str, Array]:
-        """Return what `normalise` does, with the columns of one array multiplied by (d,) signs."""
+    def scale(self, record: ArrayRecord, name: str, factors: Float32Array) -> dict[str, Array]:
+        """Return what `normalise` does, with the columns of one array multiplied by factors."""
         arrays = self.normalise(record)
-        return {**arrays, name: _encode(_view(arrays[name]) * signs)}
+        return {**arrays, name: _encode(_view(arrays[name]) * factors)}
 
 
 def make_form(arrays: Mapping[str, Array], layout: Layout) -> ArrayForm:
@@ -280,23 +284,6 @@ def make_model_form(module: nn.Module, layout: Layout) -> ArrayForm:
 def make_float_form(layout: Layout) -> ArrayForm:
     """Return the form of a model whose arrays are all trained 32-bit floats."""
     return ArrayForm(layout, dict.fromkeys(layout.names, np.dtype(np.float32)), {})
-
-
-def list_encoded(learner: LearnerState) -> tuple[Vector, ...]:
-    """Return the weights whose arrays are needed: of all queries, and the true ones."""
-    return learner.trajectories if learner.sent is None else (*learner.sent, learner.true)
-
-
-def is_finite(values: npt.NDArray[Any]) -> bool:
-    """Return whether all values are finite, usually in one pass and without a mask.
-
-    A finite sum has finite terms.  A sum that is not finite may have overflowed; NaN and infinity
-    then show in the extremes.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):
-            return True
-    return bool(np.isfinite(values.max()) and np.isfinite(values.min()))
 
 
 def _plan(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArrayPlan:

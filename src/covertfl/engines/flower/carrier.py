@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -38,13 +38,14 @@ from covertfl.engines.flower.strategy_settings import StartSettings, StrategySet
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
 from covertfl.files.text import read_text
-from covertfl.runs.clients import ClientResponder
+from covertfl.kernels.weights import Vector
 from covertfl.runs.clock import Clock
-from covertfl.runs.engine import ClientWork, ScoreWork, Work, drive
+from covertfl.runs.engine import ScoreWork, Work, drive
 from covertfl.runs.folder import report_errors
 from covertfl.runs.round import Rounds
-from covertfl.runs.state import RunState
+from covertfl.runs.state import Federation, RunState
 from covertfl.schemes.replies import Reply
+from covertfl.schemes.scheme import Jobs
 
 NODES = "private/nodes.jsonl"
 METRICS_FILE = "private/client_metrics.jsonl"
@@ -92,33 +93,39 @@ class Carrier:
         self.clock.begin()
         return self._nodes
 
-    def run(self, rounds: Rounds, clients: ClientResponder) -> RunState:
+    def run(self, rounds: Rounds, federation: Federation) -> RunState:
         """Carry out a run to its end and return its final state."""
 
         def answer(waiting: Mapping[int, Work]) -> dict[int, Any]:
             work = waiting[0]
-            if isinstance(work, ClientWork):
-                return {0: self.ask(work)}
             if isinstance(work, ScoreWork):
-                return {0: clients.score(work.weights)}
-            return {0: clients.kernel.run(work.plan())}
+                return {0: federation.validation.score(work.weights)}
+            assert isinstance(work, Jobs)
+            return {0: federation.kernel.run(work.plan())}
 
         [final] = drive([rounds], answer)
         return final
 
-    def ask(self, work: ClientWork) -> list[Reply]:
-        """Send a query and return the replies in the order of the clients."""
-        clients = [int(client) for client in work.attendance.clients]
+    def ask(
+        self, number: int, weights: Vector, clients: Sequence[int], unused: Collection[int]
+    ) -> list[Reply]:
+        """Send the query of a round and return the replies in the order of the clients.
+
+        Parameters
+        ----------
+        clients : that are asked
+        unused : those whose replies do not count
+        """
         nodes = {self._nodes[client]: client for client in clients}
-        arrays = self._form.find(work.weights)
-        config = self._make_config(work.round)
-        answers = self._exchange(arrays, config, nodes, MessageType.TRAIN, work.round)
-        replies = self._read(answers, nodes, work.unused)
+        arrays = self._form.find(weights)
+        config = self._make_config(number)
+        answers = self._exchange(arrays, config, nodes, MessageType.TRAIN, number)
+        replies = self._read(answers, nodes, unused)
         if any(reply.fault == "no reply" for reply in replies):
             self.clock.discard()
-        self._keep_metrics(work.round)
+        self._keep_metrics(number)
         if self._evaluates:
-            self._evaluate(arrays, nodes, work.round)
+            self._evaluate(arrays, nodes, number)
         return replies
 
     def _keep_metrics(self, round_number: int) -> None:
@@ -160,13 +167,13 @@ class Carrier:
         Small ones are read several in a row; the messages of refused ones are not kept.
         """
         replies: list[Reply] = []
-        silent = dict(nodes)
+        unheard = dict(nodes)
         self.gathered.begin()
         coming = iter(answers)
         while batch := deque(islice(coming, self.gathered.in_a_row)):
             while batch:  # emptied before the next is pulled
                 node, message, fault = batch.popleft()
-                silent.pop(node, None)
+                unheard.pop(node, None)
                 client = nodes[node]
                 if message is None:
                     replies.append(Reply(client, None, None, fault))
@@ -183,7 +190,7 @@ class Carrier:
         self.gathered.claims.take(
             {reply.client: reply.examples for reply in replies if not reply.fault}
         )
-        replies += [Reply(client, None, None, "no reply") for client in silent.values()]
+        replies += [Reply(client, None, None, "no reply") for client in unheard.values()]
         return sorted(replies, key=lambda reply: reply.client)
 
     def _read_one(self, message: Message, client: int, *, is_used: bool) -> list[Reply]:

@@ -1,8 +1,8 @@
 """Wrapped strategies: one for each trajectory, and others with a single duty each.
 
-A server optimiser remembers where its model went, so the true trajectory and each decoy have a
-strategy of their own.  Replicas are images of the true trajectory, which alone has a strategy then:
-the replies to each of them are aggregated by a copy of it.  The config that is sent to clients
+A server optimiser remembers where its model went, so each trajectory that moves by itself has a
+strategy of its own, in its slot.  A copy of it aggregates replies, and takes its place if the move
+is kept (`InnerStrategies.attempt`, `InnerStrategies.keep`).  The config that is sent to clients
 comes from a strategy that never sees a reply, so it cannot depend on the actions; evaluations by
 clients go to one that never configures a round.  Work whose result is discarded, done so that every
 round takes the same time, is given to a spare strategy.
@@ -62,18 +62,16 @@ from covertfl.engines.flower.messages import (
 from covertfl.engines.flower.silence import silenced
 from covertfl.engines.flower.strategy_state import (
     Arrays,
-    copy_state,
     find_setting,
     pack_state,
     require_distinct,
-    restore_state,
     transfer_state,
     unpack_state,
 )
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Float32Array, Vector
-from covertfl.runs.responder import Remembered
 from covertfl.schemes.replies import is_finite
+from covertfl.schemes.scheme import Packed
 
 logger = logging.getLogger("flwr")
 
@@ -90,22 +88,24 @@ class InnerStrategies:
     Parameters
     ----------
     make : makes the strategy, a new one each time
-    has_decoy : whether a decoy has a strategy of its own, as it does unless there are replicas
+    slots : number of trajectories that move by themselves
+    holds : whether an attempt may be kept in a later round than its own
     most_examples : largest number of examples that is accepted in a client's evaluation
     """
 
     def __init__(
-        self, make: MakeStrategy, has_decoy: bool, form: ArrayForm, most_examples: int
+        self, make: MakeStrategy, slots: int, form: ArrayForm, most_examples: int, *, holds: bool
     ) -> None:
-        made = [_make_checked(make) for _ in range(1 + has_decoy + 5)]
+        made = [_make_checked(make) for _ in range(slots + 5)]
         require_distinct(made)
+        self._waiting: int | None  # slot whose copy waits to be kept
         *self._own, self._pending, self._spare, self._configuring, self._evaluating, self._fresh = (
             made
         )
-        self._has_replicas, self._is_pending, self._latest = not has_decoy, False, self._spare
+        self._holds, self._waiting, self._latest = holds, None, self._spare
         self._form, self._most_examples = form, most_examples
         self._averages = _is_averager(self._fresh)
-        self._steps = [0] * (1 + has_decoy)
+        self._steps = [0] * slots
         self._reported: set[str] = set()
         self.keys = MessageKeys(
             str(find_setting(self._fresh, "arrayrecord_key", ARRAYS)),
@@ -195,48 +195,25 @@ class InnerStrategies:
             self._report("aggregate metrics", error)
             return None
 
-    def aggregate(
-        self, trajectory: int, weights: Vector, replies: Given, *, kept: bool
-    ) -> Vector | None:
-        """Return the weights to which the wrapped strategy moves; None where it fails.
+    def attempt(self, slot: int, weights: Vector, replies: Given, *, keeps: bool) -> Vector | None:
+        """Return where a copy of the slot's strategy moves to; None where it fails.
 
-        A strategy that fails is restored to its earlier state.  The same work is done in any case,
-        with the same result; the spare strategy does it, as a copy, if the result is not `kept`.
-        """
-        strategy, number = self._own[trajectory], self._steps[trajectory] + 1
-        if kept:
-            before = copy_state(strategy)
-            moved = self._move(strategy, number, weights, replies)
-        else:
-            before = []
-            transfer_state(strategy, self._spare)
-            moved = self._move(self._spare, number, weights, replies)
-        arrays = self._form.write(weights if moved is None else moved)
-        if moved is None:
-            restore_state(before)
-            return None
-        if kept:
-            self._steps[trajectory] = number
-            self._form.keep(trajectory, moved, arrays)
-        return moved
-
-    def attempt(self, weights: Vector, replies: Given, *, kept: bool) -> Vector | None:
-        """Return where a copy of the true trajectory's strategy moves to; None where it fails.
-
-        The true trajectory's own strategy stays as it is.  A copy that is `kept` waits for
-        `settle`; the same work is done in any case.
+        The strategy itself stays as it is.  A copy that `keeps` its move waits for `keep`; the same
+        work is done in any case.
         """
         self._latest = self._spare
-        transfer_state(self._own[0], self._latest)
-        moved = self._move(self._latest, self._steps[0] + 1, weights, replies)
-        if kept and moved is not None:
-            self._pending, self._spare, self._is_pending = self._spare, self._pending, True
+        transfer_state(self._own[slot], self._latest)
+        moved = self._move(self._latest, self._steps[slot] + 1, weights, replies)
+        if keeps and moved is not None:
+            self._pending, self._spare, self._waiting = self._spare, self._pending, slot
         return moved
 
-    def settle(self) -> None:
-        """Let the copy that `attempt` kept take the place of the true trajectory's strategy."""
-        self._own[0], self._pending, self._is_pending = self._pending, self._own[0], False
-        self._steps[0] += 1
+    def keep(self, slot: int) -> None:
+        """Let the copy that waits for a slot, if any, take the place of the slot's strategy."""
+        if self._waiting != slot:
+            return
+        self._own[slot], self._pending, self._waiting = self._pending, self._own[slot], None
+        self._steps[slot] += 1
 
     def _move(
         self, strategy: Strategy, number: int, weights: Vector, replies: Given
@@ -304,9 +281,9 @@ class InnerStrategies:
         """Return valid replies with the records that strategies expect, and nothing else."""
         return self._rebuild_all(replies, self._form.normalise)
 
-    def flip(self, replies: Sequence[Message], name: str, signs: Float32Array) -> list[Message]:
-        """Return valid replies as `clean` does, columns of one array multiplied by (d,) signs."""
-        return self._rebuild_all(replies, lambda record: self._form.flip(record, name, signs))
+    def scale(self, replies: Sequence[Message], name: str, factors: Float32Array) -> list[Message]:
+        """Return valid replies as `clean` does, columns of one array multiplied by (d,) factors."""
+        return self._rebuild_all(replies, lambda record: self._form.scale(record, name, factors))
 
     def propose(self, replies: Sequence[Message], proposal: Vector) -> list[Message]:
         """Return replies as `clean` does, all with a decoy's proposal instead of their parameters.
@@ -328,24 +305,24 @@ class InnerStrategies:
     def _list_stored(self) -> dict[str, Strategy]:
         """Return the strategies whose state matters, by their names in a checkpoint."""
         stored = {f"strategy-{number}": strategy for number, strategy in enumerate(self._own)}
-        if self._has_replicas:
+        if self._holds:
             # Of the same size whether or not one is pending, and so are checkpoints.
-            stored["pending"] = self._pending if self._is_pending else self._latest
-        return {**stored, "spokesman": self._configuring, "hearer": self._evaluating}
+            stored["pending"] = self._latest if self._waiting is None else self._pending
+        return {**stored, "configuring": self._configuring, "evaluating": self._evaluating}
 
-    def remember(self) -> Remembered:
+    def remember(self) -> Packed:
         """Return what the strategies have changed since they were made."""
         arrays: Arrays = {}
         facts: dict[str, Any] = {"steps": list(self._steps), "lost": []}
-        if self._has_replicas:
-            facts["is_pending"] = self._is_pending
+        if self._holds:
+            facts["waiting"] = self._waiting
         for role, strategy in self._list_stored().items():
             packed, lost = pack_state(role, strategy, self._fresh, arrays)
             facts |= packed
             facts["lost"] += lost
-        return Remembered(arrays, facts)
+        return Packed(arrays, facts)
 
-    def recall(self, stored: Remembered) -> None:
+    def recall(self, stored: Packed) -> None:
         """Restore what a checkpoint stored.
 
         Raises
@@ -360,7 +337,7 @@ class InnerStrategies:
                 "stored; only arrays, numbers, text and lists or dictionaries of them can"
             )
         self._steps = [int(step) for step in stored.facts["steps"]]
-        self._is_pending = bool(stored.facts.get("is_pending", False))
+        self._waiting = stored.facts.get("waiting")
         for role, strategy in self._list_stored().items():
             unpack_state(role, strategy, stored.facts, stored.arrays)
 

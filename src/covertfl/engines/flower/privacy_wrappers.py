@@ -17,7 +17,7 @@ from flwr.serverapp.strategy import (
 from covertfl.engines.flower.strategy_state import list_nested
 from covertfl.errors import InvalidInput
 from covertfl.kernels.weights import Layout
-from covertfl.schemes.decoys.decoy import Decoy
+from covertfl.schemes.scheme import Reading
 
 FIXED = (DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping)
 ADAPTIVE = (
@@ -26,7 +26,7 @@ ADAPTIVE = (
 )
 
 
-def check_privacy(strategy: Strategy, decoy: Decoy | None, layout: Layout) -> None:
+def check_privacy(strategy: Strategy, reading: Reading, layout: Layout) -> None:
     """Raise InvalidInput if a strategy promises a privacy that it could not keep."""
     for part in list_nested(strategy).values():
         name = type(part).__name__
@@ -43,11 +43,11 @@ def check_privacy(strategy: Strategy, decoy: Decoy | None, layout: Layout) -> No
                 f"{name} must have no accountant, because copies of it also aggregate what is "
                 "discarded: each update of the run is one release, and a decoy's moves are none"
             )
-        if decoy is not None and decoy.needs_replies:
+        if reading == "values":
             raise InvalidInput(
-                f"{name} needs a decoy that does not use replies (public, random, adversarial, "
-                "replica), because such a decoy moves by an average of replies that are not "
-                "clipped"
+                f"{name} needs a scheme that does not use single replies, such as a decoy trained "
+                "on public data, because a decoy that does moves by an average of replies that are "
+                "not clipped"
             )
         if layout.measured:
             raise InvalidInput(

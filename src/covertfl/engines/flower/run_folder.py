@@ -24,7 +24,7 @@ from covertfl.runs.folder import RunFolder
 from covertfl.runs.settings import RunSettings, build_run, format_run, list_versions
 from covertfl.runs.state import Federation, RunState, start_run, unpack_state
 from covertfl.runs.train import check_folder
-from covertfl.seeding import LARGEST_SEED, Stream, draw_seed
+from covertfl.seeding import LARGEST_SEED
 
 SEED = "private/seed.json"
 FIRST = "private/first_arrays.safetensors"
@@ -164,11 +164,8 @@ def find_state(
     if checkpoint is not None:
         states, trajectories = federation.problem.oracle.num_states, settings.num_trajectories
         records = read_rounds(given.folder, states=states, trajectories=trajectories)
-        return unpack_state(checkpoint, records, federation.responder.replicas)
+        return unpack_state(checkpoint, records, federation)
     if initial_arrays is None:
         return start_run(federation)
-    true = decoy = form.flatten(initial_arrays)
-    if given.decoy_start == "fresh":
-        seed = draw_seed(settings.hidden_seed, Stream.INITIAL, 1)
-        decoy = federation.responder.first_weights(seed)
-    return start_run(federation, [true, decoy])
+    is_fresh = given.decoy_start == "fresh"
+    return start_run(federation, form.flatten(initial_arrays), is_fresh=is_fresh)

@@ -15,7 +15,7 @@ of the run file decides; the run's folder holds what was sent, what was done and
 run file and the folder stay on the server.
 
 Nothing that a client receives may depend on the action except for the weights of the query.  The
-parts see to it: `array_form` to what is sent, `inner_strategies` to the config, `responder` to the
+parts see to it: `array_form` to what is sent, `inner_strategies` to the config, `engine` to the
 work of a round, and `carrier` to the order and times of messages.
 """
 
@@ -35,17 +35,16 @@ from flwr.superlink.grid import InMemoryGrid
 
 from covertfl.engines.flower.array_form import (
     ArrayForm,
-    list_encoded,
     make_float_form,
     make_form,
     make_model_form,
 )
 from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.engine import GridEngine, WrappedAggregator, choose_keeping
 from covertfl.engines.flower.gathering import TIMES, Claims, Gathered
 from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.engines.flower.privacy_wrappers import check_privacy
-from covertfl.engines.flower.responder import GridResponder, choose_keeping
 from covertfl.engines.flower.run_folder import (
     find_run_settings,
     find_state,
@@ -58,18 +57,19 @@ from covertfl.engines.flower.strategy_settings import (
     EvaluateFunction,
     StartSettings,
     StrategySettings,
-    refuse_with_replicas,
 )
 from covertfl.errors import InvalidInput
+from covertfl.kernels.weights import Vector
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.clock import CLOCK, Clock
-from covertfl.runs.responder import Remembered
-from covertfl.runs.round import Intake, OnState, RequestDesk
+from covertfl.runs.records import prepare_queries
+from covertfl.runs.round import Begun, Intake, OnState, RequestDesk
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.simulated import SimulatedEngine
 from covertfl.runs.state import Federation, RunState
 from covertfl.runs.train import KernelCache, PreparedRun, build_federation, watch_run
-from covertfl.schemes.policies import RunPolicy
+from covertfl.schemes.replies import ExactAverage
+from covertfl.schemes.scheme import Packed
 
 # Seconds that a round waits for replies, as in Flower's own strategies.
 TIMEOUT = 3600.0
@@ -148,47 +148,52 @@ class CovertStrategy(StrategySettings, Strategy):
     def _run_all(self, start: StartSettings) -> Result:
         started, result = time.perf_counter(), Result()
         settings = find_run_settings(self, start.num_rounds)
-        refuse_with_replicas(self, start, settings)
-        federation = self._build(settings)  # an impossible run is refused before a folder is made
-        clients = federation.responder
+        # An impossible run is refused before a folder is made.
+        federation = self._build(settings, start)
         folder = SteadyFolder(self.folder, keep=settings.sections.keep)
         try:
             checkpoint = open_folder(self, settings, folder)
             self.summary()
             first = seal_arrays(self.folder, start.initial_arrays, checkpoint)
             start = replace(start, initial_arrays=first)
-            folder.keep_model(clients.task)
-            responder, carrier = _connect(self, start, clients, checkpoint, result)
-            federation, form = replace(federation, responder=responder), responder.form
+            folder.keep_model(federation.task)
+            engine = _connect(self, start, federation, checkpoint, result)
+            federation, form = replace(federation, engine=engine), engine.form
             state = find_state(self, federation, form, start.initial_arrays, checkpoint)
-            form.prepare(list_encoded(state.learner))
+            prepare_queries(federation, state)
+
+            def find_model(state: RunState) -> Vector:
+                return federation.scheme.models(state.scheme)[0]
 
             def evaluate(state: RunState) -> None:
                 """Evaluate the true arrays on the server, whatever was sent."""
                 if start.evaluate_fn is not None:
                     with silenced():
-                        metrics = start.evaluate_fn(state.round, form.find(state.learner.true))
+                        metrics = start.evaluate_fn(state.round, form.find(find_model(state)))
                     if metrics is not None:
                         result.evaluate_metrics_serverapp[state.round] = metrics
 
             if state.round == 0:
                 evaluate(state)
             run = PreparedRun(federation, state, folder)
-            with _open_intake(self, run, form, evaluate) as (intake, after_round):
+            with _open_intake(self, run, evaluate) as (intake, after_round):
                 rounds = watch_run(run, self.on_round, started, after_round, intake)
-                final = carrier.run(rounds, responder)
-            result.arrays = form.find(final.learner.true)
+                final = engine.carrier.run(rounds, federation)
+            result.arrays = form.find(find_model(final))
             return result
         finally:
             folder.close()
 
-    def _build(self, settings: RunSettings) -> Federation:
+    def _build(self, settings: RunSettings, start: StartSettings) -> Federation:
         # Success probabilities can be measured on simulated clients only.
         is_own = settings.sections.task == "own"
         federation = build_federation(settings, KernelCache(), measures=not is_own)
-        if self.policy is None:
-            return federation
-        return replace(federation, policy=RunPolicy(self.policy))
+        scheme = federation.scheme.accept_arguments(
+            has_first=start.initial_arrays is not None,
+            policy=self.policy,
+            has_own_start=self.decoy_start == "fresh",
+        )
+        return replace(federation, scheme=scheme)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -222,64 +227,55 @@ class CovertStrategy(StrategySettings, Strategy):
 def _connect(
     given: StrategySettings,
     start: StartSettings,
-    clients: ClientResponder,
+    federation: Federation,
     checkpoint: Checkpoint | None,
     result: Result,
-) -> tuple[GridResponder, Carrier]:
-    """Return the clients that a run file describes behind a grid, and the carrier of messages.
+) -> GridEngine:
+    """Return the clients that a run file describes behind a grid.
 
     `result` receives the metrics of clients.
     """
-    form = _find_form(start.initial_arrays, clients)
+    form = _find_form(start.initial_arrays, federation)
     # Of a task of the user's own the server knows only about how many examples a client has.
-    is_estimate = len(clients.task.train) == 0
+    is_estimate = len(federation.task.train) == 0
     times = TIMES if is_estimate else 1
-    most = given.rounds.most_examples or times * int(clients.sizes.max())
+    most = given.rounds.most_examples or times * int(federation.clients.sizes.max())
     claims = Claims(most, follows=is_estimate)
     if checkpoint is not None:
         claims.recall(checkpoint.facts.get("kept", {}))
-    inner = _wrap(given, clients, form, most, checkpoint)
-    keeping = choose_keeping(inner, clients)
-    carrier = Carrier(
-        given,
-        start,
+    inner = _wrap(given, federation, form, most, checkpoint)
+    keeping = choose_keeping(inner, federation.scheme.reading)
+    gathered = Gathered(keeping, form.layout.size, claims, has_strategy=inner is not None)
+    clock = _make_clock(federation.settings, start.grid, given.folder)
+    section, simulated = federation.settings.sections.federation, federation.engine
+    assert isinstance(simulated, SimulatedEngine)
+    plain = ExactAverage(section.algorithm, section.optimizer.make(), is_steady=True)
+    return GridEngine(
+        federation.settings,
+        simulated.acceptance,
+        plain if inner is None else WrappedAggregator(inner, gathered),
         form,
+        Carrier(given, start, form, inner, gathered, clock=clock, result=result),
+        most,
         inner,
-        Gathered(keeping, form.layout.size, claims, has_strategy=inner is not None),
-        clock=_make_clock(clients, start.grid, given.folder),
-        result=result,
+        given.accepts,
     )
-    responder = GridResponder(
-        clients.settings,
-        clients.task,
-        clients.kernel,
-        clients.decoy,
-        clients.success,
-        clients.recorded,
-        clients.replicas,
-        form=form,
-        exchange=carrier,
-        inner=inner,
-        accepts=given.accepts,
-        most_examples=most,
-    )
-    return responder, carrier
 
 
-def _make_clock(clients: ClientResponder, grid: Grid, folder: Path) -> Clock:
+def _make_clock(settings: RunSettings, grid: Grid, folder: Path) -> Clock:
     """Return the clock of a run; rounds whose nodes are simulated have one only if it is set."""
-    seconds = clients.settings.sections.engine.round_seconds
+    seconds = settings.sections.engine.round_seconds
     is_simulated = isinstance(grid, InProcessGrid | InMemoryGrid)
     return Clock(0.0 if seconds is None and is_simulated else seconds, folder / CLOCK)
 
 
-def _find_form(arrays: ArrayRecord | None, clients: ClientResponder) -> ArrayForm:
+def _find_form(arrays: ArrayRecord | None, federation: Federation) -> ArrayForm:
     """Return the form in which the model travels: that of the first arrays, or of the model."""
     from covertfl.kernels.generator import isolate_generator
 
-    layout = clients.layout
+    layout = federation.layout
     with isolate_generator():
-        module = clients.task.make_model()
+        module = federation.task.make_model()
     shared = set(dict(module.named_parameters(remove_duplicate=False))) - set(layout.names)
     if shared and (arrays is None or shared & set(arrays)):
         raise InvalidInput(
@@ -294,7 +290,7 @@ def _find_form(arrays: ArrayRecord | None, clients: ClientResponder) -> ArrayFor
 
 def _wrap(
     given: StrategySettings,
-    clients: ClientResponder,
+    federation: Federation,
     form: ArrayForm,
     most_examples: int,
     checkpoint: Checkpoint | None,
@@ -302,22 +298,24 @@ def _wrap(
     """Return the wrapped strategies in the state of the checkpoint; None where none is wrapped."""
     if given.make_strategy is None:
         return None
-    if clients.settings.sections.federation.algorithm != "fedavg":
+    settings, scheme = federation.settings, federation.scheme
+    if settings.sections.federation.algorithm != "fedavg":
         raise InvalidInput(
-            f"{clients.settings.name}: [federation] algorithm must be fedavg where a strategy is "
-            "wrapped: the strategy itself decides how replies are aggregated"
+            f"{settings.name}: [federation] algorithm must be fedavg where a strategy is wrapped: "
+            "the strategy itself decides how replies are aggregated"
         )
-    # Replicas are images of the true trajectory and have no strategies of their own.
-    inner = InnerStrategies(given.make_strategy, clients.decoy is not None, form, most_examples)
-    check_privacy(inner.sample, clients.decoy, clients.layout)
+    inner = InnerStrategies(
+        given.make_strategy, scheme.slots, form, most_examples, holds=scheme.holds_attempts
+    )
+    check_privacy(inner.sample, scheme.reading, federation.layout)
     if checkpoint is not None:
-        inner.recall(Remembered(checkpoint.arrays, checkpoint.facts.get("kept", {})))
+        inner.recall(Packed(checkpoint.arrays, checkpoint.facts.get("kept", {})))
     return inner
 
 
 @contextmanager
 def _open_intake(
-    given: StrategySettings, run: PreparedRun, form: ArrayForm, after_round: OnState
+    given: StrategySettings, run: PreparedRun, after_round: OnState
 ) -> Iterator[tuple[Intake | None, OnState]]:
     """Open the desk of a run that is a service; return its intake and what follows each round.
 
@@ -341,20 +339,23 @@ def _open_intake(
             after_round(state)
             desk.end(state)
 
-        yield _PreparedIntake(desk, form), end
+        yield _PreparedIntake(desk, run.federation), end
 
 
 class _PreparedIntake:
     """The intake of a run whose arrays are encoded before they are sent, all alike."""
 
-    def __init__(self, desk: RequestDesk, form: ArrayForm) -> None:
-        self._desk, self._form = desk, form
+    def __init__(self, desk: RequestDesk, federation: Federation) -> None:
+        self._desk, self._federation = desk, federation
 
-    def begin(
-        self, federation: Federation, state: RunState, *, is_repeated: bool
-    ) -> tuple[Federation, RunState] | None:
+    def begin(self, state: RunState, *, is_repeated: bool) -> Begun | None:
         """Begin a round at the desk."""
-        begun = self._desk.begin(federation, state, is_repeated=is_repeated)
-        if begun is not None and begun[1].learner is not state.learner:
-            self._form.prepare(list_encoded(begun[1].learner))
+        begun, shown = (
+            self._desk.begin(state, is_repeated=is_repeated),
+            self._federation.scheme.shown,
+        )
+        if begun is not None:
+            pairs = zip(shown(state.scheme), shown(begun.state.scheme), strict=True)
+            if any(before is not after for before, after in pairs):
+                prepare_queries(self._federation, begun.state)
         return begun

@@ -216,26 +216,3 @@ class StartSettings:
 
     def __post_init__(self) -> None:
         _check(self)
-
-
-def refuse_with_replicas(
-    given: StrategySettings, start: StartSettings, settings: RunSettings
-) -> None:
-    """Raise InvalidInput if an argument cannot be used with exchangeable replicas."""
-    if settings.sections.policy.kind != "exchangeable":
-        return
-    reason = f"{settings.name}: [policy] kind = exchangeable"
-    if start.initial_arrays is not None:
-        raise InvalidInput(
-            f"{reason} draws the first weights in secret on the server: initial_arrays must be "
-            "None, because published or pretrained weights would tell the truth from its images"
-        )
-    if given.policy is not None:
-        raise InvalidInput(
-            f"{reason} queries images of the true trajectory in turn: policy must be None"
-        )
-    if given.decoy_start != "same":
-        raise InvalidInput(
-            f"{reason} starts decoys as images of the true weights: decoy_start must be 'same', "
-            f"got {given.decoy_start!r}"
-        )

@@ -46,21 +46,6 @@ def require_distinct(strategies: Sequence[Strategy]) -> None:
         )
 
 
-def copy_state(strategy: Strategy) -> list[tuple[Strategy, dict[str, Any]]]:
-    """Return a copy of the attributes of a strategy and of those that it wraps."""
-    return [
-        (owner, {key: _copy(value) for key, value in vars(owner).items()})
-        for owner in list_nested(strategy).values()
-    ]
-
-
-def restore_state(before: Sequence[tuple[Strategy, dict[str, Any]]]) -> None:
-    """Set strategies back to the attributes that `copy_state` returned."""
-    for owner, state in before:
-        vars(owner).clear()
-        vars(owner).update(state)
-
-
 def transfer_state(source: Strategy, target: Strategy) -> None:
     """Set a strategy, and those that it wraps, to copies of another one's attributes.
 
@@ -78,15 +63,6 @@ def transfer_state(source: Strategy, target: Strategy) -> None:
                 own[key] = copy.deepcopy(value)
             except Exception:  # a lock, a connection: nothing that an aggregation changes
                 own.setdefault(key, value)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, Strategy) or callable(value):
-        return value
-    try:
-        return copy.deepcopy(value)
-    except Exception:  # a lock, a connection: nothing that an aggregation changes
-        return value
 
 
 def pack_state(

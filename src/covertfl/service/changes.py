@@ -1,8 +1,9 @@
-"""What requests do to a run in a round: to the data, the queue and the trajectories.
+"""What requests do to a run in a round: to the data, the queue and the models.
 
-Whatever happens to the true trajectory happens to every decoy in the same round, so that clients
-cannot tell from it which is which.  Numbers of moves stay as they are: matched decoys move as often
-as learning queries have moved the truth.
+The scheme decides when: data of clients change only in rounds in which it allows that
+(`Scheme.change`), and a rollback concerns all that clients are shown in the same round.  An exact
+purge takes rows out of the past of the owner's model.  With a decoy this shows: the models that
+clients are sent jump, and the owner's jumps further (docs/threat_model.md has the figures).
 
 Everything here follows from the database, the files of versions and the state before the round, so
 that a round can be repeated, and a stretch of rounds replayed.
@@ -14,21 +15,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-
 from covertfl.decision.problem import QueueProblem
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.generations import Generation, show
+from covertfl.runs.participation import Clients
 from covertfl.runs.queue import OwedTask
+from covertfl.runs.round import Begun
 from covertfl.runs.settings import DRIFT_ROUNDS, REFIT_ROUNDS
 from covertfl.runs.state import Federation, RunState
-from covertfl.schemes.replies import LearnerState, ServerMemory
+from covertfl.schemes.scheme import Cancellation, DataChange, Restart, Rollback, State
 from covertfl.service.data import edit_task
 from covertfl.service.promise import CHECK_EVERY, FEWEST, find_drift
 from covertfl.service.store import Store, StoredRequest
 from covertfl.tasks.task import TrainingTask
 
-FindLearner = Callable[[int], LearnerState | None]
+FindTarget = Callable[[int], State | None]
 
 
 class RoundChanges:
@@ -40,7 +39,7 @@ class RoundChanges:
     ----------
     base : the federation with the data that it began with
     store : of the service
-    find_learner : returns the trajectories of a version, None if it was withdrawn
+    find_target : returns the scheme's state of a version, None if it was withdrawn
     forgotten : purges that are in force from the first round on
     """
 
@@ -48,10 +47,10 @@ class RoundChanges:
         self,
         base: Federation,
         store: Store,
-        find_learner: FindLearner,
+        find_target: FindTarget,
         forgotten: frozenset[int] = frozenset(),
     ) -> None:
-        self.base, self.store, self.find_learner = base, store, find_learner
+        self.base, self.store, self.find_target = base, store, find_target
         self._forgotten = forgotten
         self._changing = store.list_changing()
 
@@ -67,33 +66,35 @@ class RoundChanges:
             self._changing = self.store.list_changing()
             numbers = {request.id for request in removed}
             state = replace(state, queue=state.queue.leave(numbers))
+            changed = self.base.scheme.change(state.scheme, Cancellation())
+            state = state if changed is None else replace(state, scheme=changed)
         for request in self.store.list_begun(number):
             state = self._begin(state, request)
         return state
 
     def _begin(self, state: RunState, request: StoredRequest) -> RunState:
         if request.body.version is not None:
-            target = self.find_learner(request.body.version)
+            target = self.find_target(request.body.version)
             if target is not None:
-                state = land(self.base, state, target)
-        return restart_steps(state) if request.body.restart else state
+                state = roll_back(self.base, state, target)
+        if request.body.restart:
+            changed = self.base.scheme.change(state.scheme, Restart())
+            state = state if changed is None else replace(state, scheme=changed)
+        return state
 
-    def change_federation(self, state: RunState) -> Federation:
-        """Return the federation of a round: the clients' data, and who joins the queue."""
+    def begin_round(self, state: RunState) -> Begun:
+        """Return what a round begins with: the clients' data, and who joins the queue."""
         number = state.round + 1
         admitted = self.store.list_admitted(number)
         if any(request.body.kind in ("purge", "context") for request in admitted):
             self._changing = self.store.list_changing()
+        changed = self.base.scheme.change(state.scheme, DataChange())
+        if changed is not None:
+            state = replace(state, scheme=changed, data=number)
         joining = tuple(make_task(request, number) for request in admitted if request.size)
-        return replace(
-            self.base,
-            responder=self.edit_responder(number),
-            arrivals={number: sum(task.left for task in joining)},
-            joining=joining,
-            is_refit=self.is_refit(state),
-        )
+        return Begun(state, self.edit_clients(state.data), joining, self.is_outdated(state))
 
-    def is_refit(self, state: RunState) -> bool:
+    def is_outdated(self, state: RunState) -> bool:
         """Return whether the policy is made anew: the latest rounds contradict its problem.
 
         One that was made from rounds is made anew from time to time.
@@ -102,13 +103,13 @@ class RoundChanges:
         if section is None or not section.refit or not is_checked(state):
             return False
         assert isinstance(problem, QueueProblem)
-        refreshed = state.live.refreshed
+        refreshed = self.base.scheme.find_refresh(state.scheme)
         is_old = refreshed > 0 and state.round - refreshed >= REFIT_ROUNDS
         return is_old or bool(find_drift(problem, state.seen[-DRIFT_ROUNDS:]))
 
-    def edit_responder(self, number: int) -> ClientResponder:
-        """Return the clients with the data that they hold in a round."""
-        clients = self.base.responder
+    def edit_clients(self, number: int) -> Clients:
+        """Return the clients with the data that the requests up to a round have left them."""
+        clients = self.base.clients
         if not self._changing:
             return clients
         active = tuple(
@@ -120,30 +121,15 @@ class RoundChanges:
         return _edit(clients, _Edit(tuple(self._changing), active)) if active else clients
 
 
-def land(federation: Federation, state: RunState, target: LearnerState) -> RunState:
-    """Return the state with all trajectories where they are in `target`.
+def roll_back(federation: Federation, state: RunState, target: State) -> RunState:
+    """Return the state with all models where they are in `target`, a state of the scheme.
 
-    The queue and everything that counts rounds stay as they are; a generation starts anew.
+    The queue and everything that counts rounds stay as they are.
     """
-    now, replicas = state.learner, federation.responder.replicas
-    learner = replace(target, updates=now.updates, moves=now.moves)
-    if replicas is not None:
-        learner = show(learner, replicas)
-    return replace(
-        state,
-        learner=learner,
-        scores=tuple(federation.responder.score(weights) for weights in learner.trajectories),
-        generation=Generation(state.generation.number + 1),
-    )
-
-
-def restart_steps(state: RunState) -> RunState:
-    """Return the state with the memory of the server's optimizer empty."""
-    memory = state.learner.memory
-    if memory is None:
-        return state
-    empty = ServerMemory(0, np.zeros_like(memory.mean), np.zeros_like(memory.square))
-    return replace(state, learner=replace(state.learner, memory=empty))
+    changed = federation.scheme.change(state.scheme, Rollback(target))
+    assert changed is not None  # a rollback never waits
+    models, score = federation.scheme.models(changed), federation.validation.score
+    return replace(state, scheme=changed, scores=tuple(score(weights) for weights in models))
 
 
 def is_checked(state: RunState) -> bool:
@@ -183,8 +169,8 @@ def _number(requests: Sequence[StoredRequest]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)
-def _edit(clients: ClientResponder, edit: _Edit) -> ClientResponder:
+def _edit(clients: Clients, edit: _Edit) -> Clients:
     """Return the clients with other data, the same object as long as nothing changes."""
     task: TrainingTask = edit_task(clients.task, edit.changing, edit.active)
     purged = [client for request in edit.active for client in request.body.clients]
-    return replace(clients, task=task, ignored=frozenset(purged))
+    return Clients(task, frozenset(purged))

@@ -14,15 +14,14 @@ import numpy as np
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.kernels.job import Examples, Labels
 from covertfl.kernels.weights import Vector
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.state import Federation
+from covertfl.runs.engine import Validation
 from covertfl.service.requests import Limits, read_examples
 from covertfl.service.store import StoredRequest
 from covertfl.tasks.scores import compute_auc, find_classes
 from covertfl.tasks.task import TrainingTask
 
 
-def find_limits(federation: Federation, *, holds_data: bool, rolls_back: bool = True) -> Limits:
+def find_limits(task: TrainingTask, *, holds_data: bool, rolls_back: bool = True) -> Limits:
     """Return what requests to a service may name.
 
     Parameters
@@ -30,7 +29,6 @@ def find_limits(federation: Federation, *, holds_data: bool, rolls_back: bool = 
     holds_data : whether the service simulates the clients, and so holds their data
     rolls_back : whether no strategy keeps a state of its own
     """
-    task = federation.responder.task
     return Limits(
         clients=len(task.clients),
         rows=len(task.train) if holds_data else 0,
@@ -136,18 +134,23 @@ def list_purged(task: TrainingTask, request: StoredRequest) -> IntArray:
     return np.sort(np.concatenate(rows)) if rows else np.empty(0, dtype=np.int64)
 
 
-def measure_membership(clients: ClientResponder, weights: Vector, rows: IntArray) -> float | None:
+def measure_membership(
+    validation: Validation, task: TrainingTask, weights: Vector, rows: IntArray
+) -> float | None:
     """Return how well the loss tells rows from fresh ones: 0.5 if not at all.
 
     It is the probability that a row has a smaller loss than an example of the validation set of the
     same class (AUC, averaged over the classes of the rows); None where nothing can be compared.
+
+    Parameters
+    ----------
+    task : with the rows
     """
-    task = clients.task
     known = Examples(task.train.features[rows], task.train.labels[rows])
     fresh = task.validation
     if not len(known) or not len(fresh):
         return None
-    losses = [clients.find_losses(weights, part) for part in (known, fresh)]
+    losses = [validation.find_losses(weights, part) for part in (known, fresh)]
     classes = [find_classes(part.labels, task.loss) for part in (known, fresh)]
     found = []
     for label in np.unique(classes[0]):

@@ -16,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from covertfl.kernels.weights import Vector
 from covertfl.models.export import find_version
 from covertfl.runs.checkpoint import STATE
-from covertfl.runs.state import Federation, RunState, unpack_state
-from covertfl.schemes.replies import LearnerState
-from covertfl.service.changes import RoundChanges, land
+from covertfl.runs.round import Begun
+from covertfl.runs.state import Federation, RunState, unpack_scheme
+from covertfl.schemes.scheme import State
+from covertfl.service.changes import RoundChanges, roll_back
 from covertfl.service.data import list_purged, measure_membership
 from covertfl.service.replay import Interrupted, Replay
 from covertfl.service.store import Store, StoredRequest, Version
@@ -56,18 +58,14 @@ class Desk:
     ) -> None:
         self._folder, self._base, self._store, self._watch = folder, federation, store, watch
         self._wait, self._is_ending = wait, is_ending
-        self.federation = federation  # of the round that is under way
-        self._changes = RoundChanges(federation, store, self._find_learner)
+        self._changes = RoundChanges(federation, store, self._find_target)
         # Rows of contexts that came before the service was started again may be named, too.
-        latest = replace(federation, responder=self._changes.edit_responder(sys.maxsize))
-        watch.begin(latest, store.list_changing())
+        watch.begin(self._changes.edit_clients(sys.maxsize).task, store.list_changing())
         self._serving: StoredRequest | None = None
         self._latest = store.find_latest()
 
-    def begin(
-        self, federation: Federation, state: RunState, *, is_repeated: bool
-    ) -> tuple[Federation, RunState] | None:
-        """Return the federation and the state of the next round, None if the service is to end."""
+    def begin(self, state: RunState, *, is_repeated: bool) -> Begun | None:
+        """Return what the next round begins with, None if the service is to end."""
         if not self._wait():
             return None
         self._settle(state)
@@ -79,9 +77,9 @@ class Desk:
             state = self._forget(self._changes.change_state(state))
         except Interrupted:
             return None
-        self.federation = self._changes.change_federation(state)
-        self._watch.begin(self.federation, self._store.list_admitted(number))
-        return self.federation, state
+        begun, admitted = self._changes.begin_round(state), self._store.list_admitted(number)
+        self._watch.begin(self._changes.edit_clients(number).task, admitted)
+        return begun
 
     def end(self, state: RunState) -> None:
         """Note what a round has done, and release a version if it has finished a request."""
@@ -119,14 +117,11 @@ class Desk:
         else:
             self._store.finish(request.id, number)
 
-    def _find_learner(self, version: int) -> LearnerState | None:
-        """Return the trajectories of a version, None if a purge has withdrawn it since."""
+    def _find_target(self, version: int) -> State | None:
+        """Return the scheme's state of a version, None if a purge has withdrawn it since."""
         for known in self._store.list_versions():
             if known.version == version and known.withdrawn is None:
-                state = unpack_state(
-                    read_version(self._folder, version), iter(()), self._base.responder.replicas
-                )
-                return state.learner
+                return unpack_scheme(read_version(self._folder, version), self._base.scheme)
         return None
 
     def _forget(self, state: RunState) -> RunState:
@@ -144,18 +139,19 @@ class Desk:
         found = replay.forget(request, state.round)
         if found is None:
             return state
-        learner, first_use = found
+        target, first_use = found
         gone = [one.version for one in self._store.list_versions() if one.round >= first_use]
         self._store.withdraw(gone, request.id)
         for one in self._store.list_versions():
             if one.withdrawn is not None:
                 remove_version(self._folder, one.version)
-        return land(self._base, state, learner)
+        return roll_back(self._base, state, target)
 
     def _keep_membership(self, request: StoredRequest, state: RunState, when: str) -> None:
         """Store how well the loss of the purged rows tells them from fresh ones."""
-        held = self._changes.edit_responder((request.admitted or 1) - 1)
-        found = measure_membership(held, state.learner.true, list_purged(held.task, request))
+        held = self._changes.edit_clients((request.admitted or 1) - 1).task
+        weights, rows = self._find_model(state), list_purged(held, request)
+        found = measure_membership(self._base.validation, held, weights, rows)
         known = self._store.find(request.id).membership or {"before": None, "after": None}
         self._store.keep_membership(request.id, {**known, when: found})
 
@@ -200,19 +196,23 @@ class Desk:
             self._watch.finish(request, state.round)
 
     def _measure(self, state: RunState) -> Mapping[str, Any]:
-        responder, true = self._base.responder, state.learner.true
-        if not len(responder.task.validation):
+        validation, model = self._base.validation, self._find_model(state)
+        if not len(validation.examples):
             return {}
-        scores = responder.measure(true)
+        scores = validation.measure(model)
         found = {
             "accuracy": scores.accuracy,
             "balanced_accuracy": scores.balanced_accuracy,
             "auc": scores.auc,
             "f1": scores.f1,
-            "loss": responder.measure_loss(true),
+            "loss": validation.measure_loss(model),
         }
         return {
             name: value
             for name, value in found.items()
             if value is not None and math.isfinite(value)
         }
+
+    def _find_model(self, state: RunState) -> Vector:
+        """Return the owner's model."""
+        return self._base.scheme.models(state.scheme)[0]

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from covertfl.engines.flower.deployment.run import LOOK, Deployment, NodeUser
-from covertfl.engines.flower.responder import GridResponder
+from covertfl.engines.flower.engine import GridEngine
 from covertfl.engines.flower.server_app import run_in_process
 from covertfl.errors import CovertflError
 from covertfl.runs.settings import RunSettings
@@ -44,8 +44,8 @@ def open_requests(folder: Path, federation: Federation, state: RunState) -> Iter
 
     The service ends after a round if its database says so, which is forgotten then.
     """
-    responder = federation.responder
-    is_wrapped = isinstance(responder, GridResponder) and responder.inner is not None
+    engine = federation.engine
+    is_wrapped = isinstance(engine, GridEngine) and engine.inner is not None
     with Store(folder, creates=True) as store:
         store.keep_fact(ENDING, False)
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from covertfl.decision.problem import QueueProblem
-from covertfl.engines.simulated import run_changing
 from covertfl.errors import InvalidInput
 from covertfl.runs.clock import Clock
 from covertfl.runs.files import ROUNDS, read_lines
 from covertfl.runs.settings import RunSettings
+from covertfl.runs.simulated import run_together
 from covertfl.runs.state import Federation
 from covertfl.runs.train import KernelCache, OnRound, check_folder, prepare_run, watch_run
 from covertfl.service.desk import Desk
@@ -111,6 +111,6 @@ def run_simulated(
             watch.start(run.state)
             on_start()
             rounds = watch_run(run, on_round, time.perf_counter(), desk.end, desk)
-            run_changing(rounds, lambda: desk.federation)
+            run_together([(run.federation, rounds)])
     finally:
         run.folder.close()

@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 
 from covertfl.arrays import IntArray
-from covertfl.engines.simulated import run_changing
-from covertfl.runs.actions import decide
-from covertfl.runs.clients import ClientResponder
 from covertfl.runs.files import read_rounds
-from covertfl.runs.round import play_round
-from covertfl.runs.rounds import refresh_policy
+from covertfl.runs.records import NoRecords
+from covertfl.runs.round import Begun, run_rounds
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.simulated import make_client_job, run_together
 from covertfl.runs.state import RunState, unpack_state
-from covertfl.schemes.policies import RunPolicy
-from covertfl.schemes.replies import LearnerState
+from covertfl.schemes.scheme import State
 from covertfl.service.changes import RoundChanges
 from covertfl.service.data import list_purged
 from covertfl.service.store import StoredRequest
 from covertfl.service.versions import read_version
+from covertfl.tasks.task import TrainingTask
 
 
 class Interrupted(Exception):
@@ -50,11 +49,11 @@ class Replay:
     changes: RoundChanges
     is_ending: Callable[[], bool] = lambda: False
 
-    def forget(self, purge: StoredRequest, last: int) -> tuple[LearnerState, int] | None:
+    def forget(self, purge: StoredRequest, last: int) -> tuple[State, int] | None:
         """Return where the run would be after round `last` without the rows of an exact purge.
 
-        With the trajectories comes the round in which the rows were first used; None if they never
-        were, so that nothing changes.
+        With the scheme's state comes the round in which the rows were first used; None if they
+        never were, so that nothing changes.
         """
         first = self.find_first_use(purge, last)
         if first is None:
@@ -65,7 +64,7 @@ class Replay:
         exact = [one.id for one in self.changes.store.list_changing() if one.body.exact]
         forgotten = frozenset(number for number in exact if number <= purge.id)
         released = {one.version: one.round for one in versions}
-        return self._play(start.version, forgotten, released, last).learner, first
+        return self._play(start.version, forgotten, released, last).scheme, first
 
     def find_first_use(self, purge: StoredRequest, last: int) -> int | None:
         """Return the first round whose replies rest on rows of a purge, None if there is none.
@@ -76,15 +75,17 @@ class Replay:
         replayed = self._find_replayed(purge)
         for record in itertools.islice(self._read_records(), last):
             number = int(record["round"])
-            clients = self.changes.edit_responder(number)
+            # What clients held may be as of an earlier round (`RunState.data`).
+            clients = self.changes.edit_clients(int(record.get("data", number)))
             # Before it joins, the purge has taken nothing: these are the rows still held.
             rows = list_purged(clients.task, purge)
             if number <= replayed and len(rows):
                 if any(np.isin(clients.task.clients[one], rows).any() for one in record["clients"]):
                     return number
                 continue
-            is_needed = clients.needs_replies(int(record["trajectory"]))
-            if len(rows) and is_needed and _uses(clients, record, rows):
+            base = self.changes.base
+            is_needed = base.scheme.uses_replies(int(record["trajectory"]))
+            if len(rows) and is_needed and _uses(base.settings, clients.task, record, rows):
                 return number
         return None
 
@@ -107,43 +108,47 @@ class Replay:
         """Return the state after round `last`, played from a version on."""
         checkpoint, base = read_version(self.folder, version), self.changes.base
         records = itertools.islice(self._read_records(), checkpoint.round)
-        state = unpack_state(checkpoint, records, base.responder.replicas)
-        states = {state.round: state.learner}
+        start = unpack_state(checkpoint, records, base)
+        states, kept = {start.round: start.scheme}, set(released.values())
 
-        def find_learner(number: int) -> LearnerState | None:
+        def find_target(number: int) -> State | None:
             if released.get(number, -1) in states:
                 return states[released[number]]
-            return self.changes.find_learner(number)
+            return self.changes.find_target(number)
 
-        changes = RoundChanges(base, self.changes.store, find_learner, forgotten)
-        policy, kept = base.policy, set(released.values())
-        while state.round < last:
-            if self.is_ending():
-                raise Interrupted
-            state, policy = _play_again(changes, state, policy)
+        def keep(state: RunState) -> None:
             if state.round in kept:
-                states[state.round] = state.learner
-        return state
+                states[state.round] = state.scheme
+
+        changes = RoundChanges(base, self.changes.store, find_target, forgotten)
+        past = _Past(changes, last, self.is_ending)
+        [final] = run_together([(base, run_rounds(base, NoRecords(), start, keep, past))])
+        return final
 
 
-def _play_again(
-    changes: RoundChanges, state: RunState, policy: RunPolicy
-) -> tuple[RunState, RunPolicy]:
-    """Return the state after the next round, and the policy that was in force."""
-    state = changes.change_state(state)
-    federation = changes.change_federation(state)
-    state, policy = refresh_policy(federation, state, policy)
-    decision = decide(federation, state, policy)
-    rounds = play_round(federation, state, policy, decision)
-    return run_changing(rounds, lambda: federation).after, policy
+@dataclass(frozen=True, eq=False)
+class _Past:
+    """The intake of rounds that are played again: the same requests in the same rounds."""
+
+    changes: RoundChanges
+    last: int
+    is_ending: Callable[[], bool]
+
+    def begin(self, state: RunState, *, is_repeated: bool) -> Begun | None:
+        """Return what the next round starts from, None after the last."""
+        if state.round >= self.last:
+            return None
+        if self.is_ending():
+            raise Interrupted
+        return self.changes.begin_round(self.changes.change_state(state))
 
 
-def _uses(clients: ClientResponder, record: Any, rows: IntArray) -> bool:
+def _uses(settings: RunSettings, task: TrainingTask, record: Any, rows: IntArray) -> bool:
     """Return whether a client of a round trained on some of the rows."""
-    nothing = np.empty(0, dtype=np.float32)
+    nothing, number = np.empty(0, dtype=np.float32), int(record["round"])
     for client, batches in zip(record["clients"], record["batches"], strict=True):
-        if batches and np.isin(clients.task.clients[client], rows).any():
-            job = clients.make_client_job(client, batches, nothing, int(record["round"]))
+        if batches and np.isin(task.clients[client], rows).any():
+            job = make_client_job(settings, task, client, batches, nothing, number)
             if np.isin(job.rows, rows).any():
                 return True
     return False

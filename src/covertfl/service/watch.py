@@ -17,19 +17,21 @@ from typing import Any
 import numpy as np
 
 from covertfl.auditing.means import find_scheme
-from covertfl.decision.policy import Policy, QueueTable
+from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
 from covertfl.eavesdroppers.listeners import MajorityEavesdropper
 from covertfl.runs.queue import OwedTask
+from covertfl.runs.round import recount
 from covertfl.runs.settings import DRIFT_ROUNDS
 from covertfl.runs.state import Federation, RunState
-from covertfl.schemes.live import fit_live, make_live_policy
+from covertfl.schemes.scheme import PolicyInForce
 from covertfl.service.changes import is_checked
 from covertfl.service.data import find_limits
 from covertfl.service.promise import find_drift, promise_wait
 from covertfl.service.store import Store, StoredRequest
+from covertfl.tasks.task import TrainingTask
 
 # Rounds before the same warning is given again.
 QUIET_ROUNDS = 1_000
@@ -65,19 +67,24 @@ class Watch:
         self.holds_data, self._rolls_back = holds_data, rolls_back
         self._beliefs = Beliefs(federation, records)
         self._queries: tuple[int, ...] | None = None
-        self._shown: tuple[int, ...] = (-1,)
+        self._shown = -1  # refresh of the policy that is shown
         self._served: dict[int, int] = {}
         self._warned: dict[str, int] = {}
-        self._keep_limits(federation)
+        self._keep_limits(federation.task)
 
-    def _keep_limits(self, federation: Federation) -> None:
-        limits = find_limits(federation, holds_data=self.holds_data, rolls_back=self._rolls_back)
+    def _keep_limits(self, task: TrainingTask) -> None:
+        limits = find_limits(task, holds_data=self.holds_data, rolls_back=self._rolls_back)
         self._store.keep_fact("limits", asdict(limits))
 
-    def begin(self, federation: Federation, admitted: Sequence[StoredRequest]) -> None:
-        """Note what later requests may name, if those that join a round have changed it."""
+    def begin(self, task: TrainingTask, admitted: Sequence[StoredRequest]) -> None:
+        """Note what later requests may name, if those that join a round have changed it.
+
+        Parameters
+        ----------
+        task : with the rows that clients hold, or will once the scheme lets their data change
+        """
         if any(request.body.kind == "context" for request in admitted):
-            self._keep_limits(federation)
+            self._keep_limits(task)
 
     def advance(self, request: StoredRequest, task: OwedTask) -> None:
         """Note how far the request that is being served has come."""
@@ -138,7 +145,7 @@ class Watch:
             "service",
             {
                 "task": sections.task,
-                "policy": sections.policy.kind,
+                "policy": self._find_policy(state).kind,
                 "round_seconds": sections.service.round_seconds,
                 "trajectories": self._beliefs.trajectories,
                 "states": self._problem.oracle.num_states,
@@ -159,29 +166,26 @@ class Watch:
 
     def _keep_policy(self, state: RunState) -> None:
         """Store the policy in force, if it is another than before."""
-        refreshed = (state.live.refreshed,)
+        refreshed = self._base.scheme.find_refresh(state.scheme)
         if refreshed == self._shown:
             return
         self._shown = refreshed
-        section, policy = self._base.settings.sections.policy, self._base.policy.policy
-        problem, live, rounds = self._problem, state.live, state.round
-        if live.refreshed:
-            policy = make_live_policy(problem, section.live_method, live, state.seen, rounds=rounds)
-            fitted = fit_live(problem, live, state.seen, rounds=rounds)
-            if isinstance(fitted, QueueProblem):  # the limit is the user's, not the steered one
-                problem = fitted.with_limit(problem.limit)
-        self._store.keep_fact("policy", self._describe_policy(section.kind, policy, problem))
+        self._store.keep_fact("policy", self._describe_policy(self._find_policy(state)))
 
-    def _describe_policy(self, kind: str, policy: Policy, problem: QueueProblem) -> dict[str, Any]:
+    def _find_policy(self, state: RunState) -> PolicyInForce:
+        return self._base.scheme.find_policy(state.scheme, recount(state))
+
+    def _describe_policy(self, found: PolicyInForce) -> dict[str, Any]:
+        policy, problem = found.policy, found.problem
+        assert isinstance(problem, QueueProblem)
         table = policy.table.tolist() if isinstance(policy, QueueTable) else None
-        is_exchangeable = self._base.policy.is_exchangeable
         return {
-            "kind": kind,
+            "kind": found.kind,
             "learn_prob": table,
             "arrival_sizes": [int(size) for size in self._problem.arrival_support],
             "limit": self._problem.limit,
             "arrival_rate": problem.load,
-            "promised_wait": None if is_exchangeable else promise_wait(problem, policy),
+            "promised_wait": None if policy is None else promise_wait(problem, policy),
         }
 
 

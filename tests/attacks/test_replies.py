@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
+from covertfl.engines.flower.responder import GridResponder
 from covertfl.runs.levelling import MEAN_SHARE, WEIGHTED_SHARE, Level, choose_level
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
@@ -28,7 +29,6 @@ from covertfl.engines.flower.client_app import ClientTrainer
 from covertfl.engines.flower.gathering import TIMES
 from covertfl.engines.flower.grid import FIRST_NODE
 from covertfl.engines.flower.messages import find_round
-from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.server_app import run_simulated
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.flower import CovertStrategy, InProcessGrid

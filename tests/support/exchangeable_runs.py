@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from covertfl.runs.clients import ClientResponder
-
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.train import KernelCache, build_federation
+from covertfl.schemes.exchangeable import Exchangeable
 from tests.support.small_runs import HORIZON, QUEUE, make_run, merge
 
 ROUNDS = 40
 EXCHANGEABLE: dict[str, Any] = {
     "data": {"model": "mlp", "public_classes": 1, "public_class_share": 1.0, "public_size": 0.25},
-    "policy": {"kind": "exchangeable"},
+    "scheme": "exchangeable",
 }
 BASES = {
     "horizon": merge(HORIZON, {**EXCHANGEABLE, "rounds": ROUNDS}),
@@ -22,11 +21,10 @@ BASES = {
 
 
 def make_exchangeable(base: str = "horizon", trajectories: int = 2, **changes: Any) -> RunSettings:
-    policy = {"kind": "exchangeable", "trajectories": trajectories}
-    return make_run(BASES[base], policy=policy, **changes)
+    return make_run(BASES[base], exchangeable={"trajectories": trajectories}, **changes)
 
 
-def find_clients(settings: RunSettings) -> ClientResponder:
-    responder = build_federation(settings, KernelCache()).responder
-    assert isinstance(responder, ClientResponder)
-    return responder
+def find_scheme(settings: RunSettings) -> Exchangeable:
+    scheme = build_federation(settings, KernelCache()).scheme
+    assert isinstance(scheme, Exchangeable)
+    return scheme

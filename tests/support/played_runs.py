@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.responder import ServerWork
 
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.engine import ScoreWork, Work, drive
@@ -18,7 +16,8 @@ from covertfl.runs.round import run_rounds
 from covertfl.runs.simulated import run_together
 from covertfl.runs.state import Federation, RunState, start_run
 from covertfl.runs.train import KernelCache, build_federation
-from covertfl.schemes.replies import Reply
+from covertfl.schemes.replies import Reply, sift_replies
+from covertfl.schemes.scheme import Jobs
 from tests.support.small_runs import DRAWN_QUEUE, FEW, HORIZON, make_run
 
 DRAWN_HORIZON: dict[str, Any] = {**HORIZON, "federation": FEW}
@@ -70,15 +69,15 @@ def play_with_faults(federation: Federation, spoil: Callable[[Reply], Reply]) ->
         return {number: answer_one(work) for number, work in waiting.items()}
 
     def answer_one(work: Work) -> Any:
-        assert isinstance(federation.responder, ClientResponder)
         if isinstance(work, ScoreWork):
-            return federation.responder.score(work.weights)
-        if isinstance(work, ServerWork):
+            return federation.validation.score(work.weights)
+        if isinstance(work, Jobs):
             return [job.weights for job in work.plan()]
         clients = work.attendance.clients[work.attendance.batches > 0].tolist()
         values = np.full(len(work.weights), 0.01, dtype=np.float32)
         replies = [spoil(Reply(client, values.copy(), 100)) for client in clients]
-        return federation.responder.sift(work, replies if work.needed else ())
+        most = int(work.clients.sizes.max())
+        return sift_replies(replies if work.needed else (), work.fault, most)
 
     rounds = run_rounds(federation, folder, start_run(federation))
     [final] = drive([rounds], answer)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.eavesdroppers.eavesdropper import Listener, Means, Rehearsed, Scheme, SeenQuery
+from covertfl.eavesdroppers.eavesdropper import KnownScheme, Listener, Means, Rehearsed, SeenQuery
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, make_eavesdropper
 from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
 from covertfl.kernels.mlp import LinearLayer, MlpKernel
@@ -17,10 +17,10 @@ from covertfl.kernels.weights import Layout, Vector
 __all__ = [
     "EAVESDROPPERS",
     "Examples",
+    "KnownScheme",
     "Listener",
     "Means",
     "Rehearsed",
-    "Scheme",
     "SeenQuery",
     "Vector",
     "follow_schedule",

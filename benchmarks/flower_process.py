@@ -38,11 +38,12 @@ from measurement import measure_peak_memory
 
 from covertfl.engines.flower.array_form import ArrayForm
 from covertfl.engines.flower.carrier import Carrier
+from covertfl.engines.flower.engine import GridEngine
 from covertfl.engines.flower.inner_strategies import InnerStrategies
-from covertfl.engines.flower.responder import GridResponder
 from covertfl.engines.flower.steady_folder import SteadyFolder
 from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
 from covertfl.runs.folder import RunFolder
+from covertfl.schemes.scheduled import Scheduled
 
 INPUTS, EXAMPLES, BATCH, RATE = 100, 400, 40, 1e-3
 LARGE = 10**8  # parameters from which clients use all cores
@@ -129,17 +130,17 @@ def watch_all(watch: Stopwatch) -> None:
     watch_clients(watch)
     watch.watch(FedAvg, "aggregate_train", WRAPPED)
     watch.watch(FedAvg, "configure_train", WRAPPED)
-    watch.watch_generator(GridResponder, "move_decoy", DECOY)
+    watch.watch_generator(Scheduled, "_move_decoy", DECOY)
     watch.watch(SteadyFolder, "begin_query", RECORDS)
     watch.watch(SteadyFolder, "write_weights", RECORDS)
     watch.watch(RunFolder, "append", RECORDS)
     watch.watch(SteadyFolder, "seal", CHECKPOINT)
-    watch.watch(GridResponder, "remember", CHECKPOINT)
+    watch.watch(GridEngine, "remember", CHECKPOINT)
     # The observation of a round is written to disk before its query is sent.
     watch.watch(SteadyFolder, "note", CHECKPOINT)
     watch.watch(Carrier, "_read", READING)
     watch.watch(ArrayForm, "write", WRITING)
-    watch.watch(InnerStrategies, "aggregate", HANDING)
+    watch.watch(InnerStrategies, "attempt", HANDING)
     watch.watch(InnerStrategies, "clean", HANDING)
 
 
@@ -204,7 +205,7 @@ def list_run_keys(kind: str, clients: int, rounds: int) -> dict[str, Any]:
     """Return the settings of a run that learns in half of its rounds."""
     scheme: dict[str, Any] = {"policy": {"kind": "random"}, "decoy": {"kind": "public"}}
     if kind == "replicas-2":
-        scheme = {"policy": {"kind": "exchangeable", "trajectories": 2}}
+        scheme = {"scheme": "exchangeable", "exchangeable": {"trajectories": 2}}
     return {
         "federation": {
             "participation": [1, 2, max(clients, 3)],

@@ -20,7 +20,6 @@ from functools import partial
 from typing import get_args
 
 import numpy as np
-from covertfl.runs.actions import Decision
 from measurement import describe_machine
 from reference_problem import PRIVACY_COST, load_queue, make_oracle, make_queue
 from section import DOCUMENTS, describe_date, render_table, write_block
@@ -37,7 +36,7 @@ from covertfl.arrays import FloatArray
 from covertfl.decision.policy import tabulate_for_queue
 from covertfl.runs.records import charge_round
 from covertfl.schemes.live import LiveMethod, LiveState, is_due, make_live_policy, refresh_live
-from covertfl.schemes.scheme import SeenRound
+from covertfl.schemes.scheme import Query, SeenRound
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.experience import Experience, SimulatedSource
 from covertfl.solvers.spga.score import measure_gap
@@ -47,6 +46,7 @@ ROUNDS, EVERY = 20_000, 200
 CHANGE_AT, RECOVERS_IN, JUDGED_FOR = 4000, 1000, 5000
 # Rounds after which the policy in force is compared with the optimum.
 LOOKS = (1000, 3000)
+NOTHING = np.empty(0, dtype=np.float32)  # nothing is sent
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def play(
         learn_prob = float(policy.learn_prob(observation))
         learns = bool(draws[number] < learn_prob)
         after = backlog - int(learns and success and backlog > 0) + arrival
-        decision = Decision(observation, arrival, learn_prob, 0 if learns else 1)
-        costs[number] = charge_round(problem, backlog, decision, max(after - capacity, 0))
+        query = Query(number + 1, observation, NOTHING, 0 if learns else 1, learn_prob)
+        costs[number] = charge_round(problem, backlog, query, max(after - capacity, 0))
         backlog = min(after, capacity)
         seen.append((state, arrival, success))
     return Played(costs[:, 0], costs[:, 1], policies)

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from covertfl.runs.decoys import write_secret
 from section import DOCUMENTS, describe_date, describe_share, render_table, write_block
 from sklearn.metrics import roc_auc_score
 
@@ -44,12 +43,14 @@ from covertfl.eavesdroppers.trained import (
     make_relative,
     train_scorer,
 )
+from covertfl.files.text import parse_toml
 from covertfl.runs.records import MemoryRecords
 from covertfl.runs.round import run_rounds
-from covertfl.runs.settings import RunSettings
+from covertfl.runs.settings import RunSettings, build_run, format_run
 from covertfl.runs.simulated import run_together
-from covertfl.runs.state import start_run
+from covertfl.runs.state import Federation, RunState, start_run
 from covertfl.runs.train import KernelCache, build_federation, find_task
+from covertfl.schemes.flips import write_secret
 
 ROUNDS = {2: 115, 4: 204}  # for 95% of runs to finish 16 updates
 FOLDS = 5  # of cross-validation over runs
@@ -70,7 +71,7 @@ def make_settings(**changes: Any) -> RunSettings:
     content: dict[str, Any] = {
         "rounds": 136,
         "data": {"public_positive_share": 0.0},
-        "policy": {"kind": "exchangeable"},
+        "scheme": "exchangeable",
     }
     for key, value in changes.items():
         content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
@@ -81,9 +82,15 @@ def share_out(look: Look, settings: RunSettings, runs: int) -> list[Result]:
     """Return what is found in all runs, seeds 0, 1, ..., a few at a time in each process."""
     parts = [range(start, min(start + BATCH, runs)) for start in range(0, runs, BATCH)]
     context = multiprocessing.get_context("spawn")
+    text = format_run(settings, {})
     with ProcessPoolExecutor(mp_context=context, initializer=use_one_core) as pool:
-        found = pool.map(functools.partial(look, settings), parts)
+        found = pool.map(functools.partial(look_from_text, look, text), parts)
         return list(itertools.chain.from_iterable(found))
+
+
+def look_from_text(look: Look, text: str, seeds: Sequence[int]) -> list[Result]:
+    """Return what is found in runs of a run file's text, which processes can be handed."""
+    return look(build_run(parse_toml(text, "run"), "run", folder=Path()), seeds)
 
 
 def use_one_core() -> None:
@@ -111,8 +118,10 @@ def measure_accuracy(settings: RunSettings, seeds: Sequence[int]) -> list[Result
     """Train runs and return how good learner and decoys are, beside learners without secrecy."""
     kernels = KernelCache()
     others = {
-        "plain": settings.with_condition("greedy", "mirrored"),
-        "always": settings.with_condition("always-learn", "mirrored"),
+        name: settings.with_scheme(
+            "scheduled", {"policy": {"kind": policy}, "decoy": {"kind": "mirrored"}}
+        )
+        for name, policy in (("plain", "greedy"), ("always", "always-learn"))
     }
     results = []
     for seed in seeds:
@@ -123,21 +132,17 @@ def measure_accuracy(settings: RunSettings, seeds: Sequence[int]) -> list[Result
                 for name, other in others.items()
             },
         }
-        finals = run_finals(list(federations.values()))
-        clients: Any = federations["replica"].responder
-        validation, public = clients.task.validation, clients.task.public
-        learner = dict(zip(federations, finals, strict=True))
+        finals = dict(zip(federations, run_finals(list(federations.values())), strict=True))
+        run = federations["replica"]
+        validation, public = run.task.validation, run.task.public
         decoys = []
-        for decoy in learner["replica"].decoys:
-            outputs = clients.kernel.predict(decoy, validation.features)[:, 0]
-            decoys.append([clients.score(decoy), *rank(outputs, validation.labels)])
+        for decoy in run.scheme.models(finals["replica"].scheme)[1:]:
+            outputs = run.kernel.predict(decoy, validation.features)[:, 0]
+            decoys.append([run.validation.score(decoy), *rank(outputs, validation.labels)])
         results.append(
             {
-                **{
-                    name: float(federations[name].responder.score(state.true))
-                    for name, state in learner.items()
-                },
-                "updates": learner["replica"].updates,
+                **{name: state.scores[0] for name, state in finals.items()},
+                "updates": finals["replica"].updates,
                 "decoys": decoys,
                 "alone": fit_logistic(public, validation, seed=seed),
             }
@@ -145,12 +150,11 @@ def measure_accuracy(settings: RunSettings, seeds: Sequence[int]) -> list[Result
     return results
 
 
-def run_finals(federations: Sequence[Any]) -> list[Any]:
-    """Run federations in memory and return their final trajectories."""
-    states = run_together(
+def run_finals(federations: Sequence[Federation]) -> list[RunState]:
+    """Run federations in memory and return their final states."""
+    return run_together(
         [(each, run_rounds(each, MemoryRecords(), start_run(each))) for each in federations]
     )
-    return [state.learner for state in states]
 
 
 def measure_accuracies(runs: int) -> str:
@@ -206,13 +210,14 @@ def look_at_run(run: LoadedRun, tiers: str) -> Result:
     wanted = [name for name, kind in EAVESDROPPERS.items() if kind.tier in tiers]  # type: ignore[attr-defined]
     found = find_all(run, truth, names=wanted, by_round=False)
     names, figures = collect_figures(list_sources(tiers), run.means, run.queries)
-    clients: Any = run.clients
+    validation = run.validation
+    assert validation is not None
     return {
         "named": {name: finding.named for name, finding in found.items()},
         "names": list(names),
         "figures": figures.tolist(),
         "true": true,
-        "scores": [clients.score(find_last(run, number)) for number in (true, 1 - min(true, 1))],
+        "scores": [validation.score(find_last(run, one)) for one in (true, 1 - min(true, 1))],
     }
 
 
@@ -271,7 +276,7 @@ def measure_exactness(runs: int) -> str:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for trajectories, rounds in ROUNDS.items():
-            settings = make_settings(rounds=rounds, policy={"trajectories": trajectories})
+            settings = make_settings(rounds=rounds, exchangeable={"trajectories": trajectories})
             shared = with_secret(settings, Path(folder))
             found[trajectories] = summarise_runs(share_out(look_at_runs, shared, runs), "A")
     rows = {

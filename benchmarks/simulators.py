@@ -14,13 +14,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from covertfl.runs.clients import ClientResponder
 from measurement import load_peer, measure_peak_memory, measure_tree_memory
 from torch import nn
 from torch.nn import functional
@@ -28,10 +27,11 @@ from torch.nn import functional
 from covertfl import Examples, Run, TrainingTask
 from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import choose_kernel, draw_weights
-from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer, Loss
+from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss
 from covertfl.kernels.weights import Vector
-from covertfl.runs.simulated import run_jobs
-from covertfl.schemes.replies import Reply, move_true, sift_replies, start_learner
+from covertfl.runs.settings import RunSettings
+from covertfl.runs.simulated import make_client_job, run_jobs
+from covertfl.schemes.replies import ExactAverage, Reply, find_fault, sift_replies
 from covertfl.tasks.models import make_digit_cnn, make_head, make_logistic, make_mlp, make_small_cnn
 
 CLIENTS, BATCHES, BATCH_SIZE = 20, 10, 40
@@ -178,10 +178,11 @@ class RoundClock:
 # --- covertfl -------------------------------------------------------------------------------------
 
 
-def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientResponder]:
-    """Return the clients of several runs that differ in their seeds."""
+@cache
+def make_task(name: str) -> TrainingTask:
+    """Return the task that all runs have in common."""
     model, examples = MODELS[name], make_examples(name)
-    task = TrainingTask(
+    return TrainingTask(
         name=name,
         make_model=model.make_module,
         loss=model.loss,
@@ -191,14 +192,20 @@ def make_runs(name: str, seeds: int, kernel: LocalKernel) -> list[ClientResponde
         validation=examples,
         is_balanced=True,  # by their making; the peers do not balance classes either
     )
+
+
+def make_runs(seeds: int) -> list[RunSettings]:
+    """Return the settings of several runs that differ in their seeds."""
     settings = Run("toxicity", clients=CLIENTS, batch_size=BATCH_SIZE).settings
-    runs = [settings.with_seed(SEED + number) for number in range(seeds)]
-    return [ClientResponder(run, task, kernel, None, np.ones(3)) for run in runs]
+    return [settings.with_seed(SEED + number) for number in range(seeds)]
 
 
-def make_jobs(run: ClientResponder, weights: Vector, number: int) -> list[LocalJob]:
+def make_jobs(name: str, run: RunSettings, weights: Vector, number: int) -> list[LocalJob]:
     """Return the jobs of a round; in the first, examples keep their order, as with the peers."""
-    jobs = [run.make_client_job(client, BATCHES, weights, number) for client in range(CLIENTS)]
+    task = make_task(name)
+    jobs = [
+        make_client_job(run, task, client, BATCHES, weights, number) for client in range(CLIENTS)
+    ]
     if number > 0:
         return jobs
     return [replace(job, rows=list_rows(client)) for client, job in enumerate(jobs)]
@@ -207,19 +214,23 @@ def make_jobs(run: ClientResponder, weights: Vector, number: int) -> list[LocalJ
 def move(weights: Vector, results: Sequence[Vector]) -> Vector:
     """Return the FedAvg step on the clients' results."""
     replies = [Reply(client, values, CLIENT_EXAMPLES) for client, values in enumerate(results)]
-    sifted = sift_replies(replies, len(weights), CLIENT_EXAMPLES)
-    return move_true(start_learner(weights, (weights,), "fedavg"), sifted, OPTIMIZER).true
+    sifted = sift_replies(replies, partial(find_fault, size=len(weights)), CLIENT_EXAMPLES)
+    moved = ExactAverage("fedavg", OPTIMIZER).attempt(0, weights, sifted, keeps=True)
+    assert moved is not None
+    return moved
 
 
 def run_covertfl(asked: argparse.Namespace, clock: RoundClock) -> None:
     """Run the rounds as covertfl's simulated engine does them: one run, or several at once."""
     model = MODELS[asked.model]
     kernel = choose_kernel(model.make_module, model.loss, OPTIMIZER)
-    runs = make_runs(asked.model, asked.seeds, kernel)
-    weights = [run.first_weights(SEED + number) for number, run in enumerate(runs)]
+    runs, name = make_runs(asked.seeds), asked.model
+    weights = [make_task(name).draw_weights(SEED + number) for number in range(asked.seeds)]
     for number in range(asked.rounds + 1):
         jobs = [
-            job for run, w in zip(runs, weights, strict=True) for job in make_jobs(run, w, number)
+            job
+            for run, w in zip(runs, weights, strict=True)
+            for job in make_jobs(name, run, w, number)
         ]
         results = run_jobs([(kernel, job) for job in jobs])
         parts = [results[at : at + CLIENTS] for at in range(0, len(results), CLIENTS)]

@@ -147,7 +147,7 @@ def summarise_waits(waits: Sequence[tuple[int, int]]) -> tuple[float, float, flo
 def find_expected_wait(file: Path) -> dict[str, Any]:
     """Return the expected wait under the policy, with the success probabilities in force."""
     federation = build_federation(Run.load(file).settings, KernelCache())
-    problem, policy = federation.problem, federation.policy.policy
+    problem, policy = federation.problem, federation.scheme.describe().policy
     assert isinstance(problem, QueueProblem) and isinstance(policy, QueueTable)
     found = evaluate_queue_policy(problem.with_capacity(policy.table.shape[2] - 1), policy)
     return {

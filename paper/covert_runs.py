@@ -11,13 +11,12 @@ equation (6), and beside it the peak over all rounds.  A tie in the estimate cou
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from covertfl.runs.clients import ClientResponder
 
 from covertfl.decision.problem import FiniteHorizon
 from covertfl.decision.problem_file import read_preset_text
@@ -26,16 +25,20 @@ from covertfl.eavesdroppers.listeners import MajorityEavesdropper
 from covertfl.evaluation.horizon import HorizonEvaluation, evaluate_horizon_policy
 from covertfl.files.text import parse_toml
 from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Layout, Vector
-from covertfl.runs.engine import ClientWork, Work
-from covertfl.runs.records import MemoryRecords
-from covertfl.runs.round import run_rounds
+from covertfl.kernels.weights import Vector
+from covertfl.runs.engine import ClientWork, Validation, Work
+from covertfl.runs.participation import Clients
+from covertfl.runs.records import NoRecords
+from covertfl.runs.round import Begun, run_rounds
 from covertfl.runs.settings import build_run
-from covertfl.runs.simulated import run_together
+from covertfl.runs.simulated import SimulatedEngine, run_together
 from covertfl.runs.state import Federation, RunState, start_run
 from covertfl.runs.train import KernelCache, build_federation, require_torch
+from covertfl.schemes.decoys.decoy import Decoy
 from covertfl.schemes.decoys.registry import make_decoy
-from covertfl.schemes.scheme import Outcome, Query
+from covertfl.schemes.policies import RunPolicy
+from covertfl.schemes.scheduled import Scheduled
+from covertfl.schemes.scheme import Outcome, Query, Scheme
 from covertfl.tasks.registry import make_task
 from covertfl.tasks.task import DataSettings, DirichletSplit, TrainingTask
 from paper.averages import DIGITS, average, average_estimate, average_levels, round_curve, share
@@ -206,17 +209,18 @@ def load_task(setup: Setup, seed: int, public: PublicData) -> TrainingTask:
     )
 
 
-class SparingClients(ClientResponder):
+class SparingClients(SimulatedEngine):
     """Clients that do not train in rounds that are not accepted, whose replies move nothing."""
 
-    def ask(self, query: Query) -> Generator[Work, Any, Outcome]:
+    def ask(self, query: Query, scheme: Scheme, clients: Clients) -> Generator[Work, Any, Outcome]:
         """Send a query, unless the data of the round are too few or it fails at random."""
-        attendance = self.draw_clients(query.oracle_state, query.round)
-        examples = self.count_examples(attendance)
-        if self.is_accepted(query.oracle_state, query.round, examples):
-            return (yield from super().ask(query))
-        none = yield ClientWork(query.round, query.weights, attendance, needed=False)
-        return Outcome(attendance, examples, none, accepted=False)
+        here = self.draw_clients(query, clients)
+        examples = self.count_examples(here, clients)
+        if self.accepts(query, clients, examples):
+            return (yield from super().ask(query, scheme, clients))
+        fault = partial(scheme.fault, query)
+        none = yield ClientWork(query.round, query.payload, here, clients, fault, needed=False)
+        return Outcome(here.clients, here.batches, examples, none, accepted=False)
 
 
 def take_part(examples: Examples, stride: int) -> Examples:
@@ -250,62 +254,57 @@ def prepare_runs(
         solved[policy] = build_federation(settings, kernels)
 
     @lru_cache(None)
-    def make_parts(public: PublicData, decoy: str) -> dict[str, Any]:
+    def make_parts(public: PublicData, decoy: str) -> tuple[Clients, Decoy]:
         """Return what belongs to a public set, the same for all policies."""
         own = replace(task, public=load_task(setup, seed, public).public)
-        optimizer = find_clients(next(iter(solved.values()))).optimizer
+        optimizer = next(iter(solved.values())).scheme.setup.optimizer
         algorithm = setup.algorithm
         made = make_decoy(
             decoy, own, batch_size=BATCH_SIZE, algorithm=algorithm, optimizer=optimizer
         )
-        return {"task": own, "decoy": made}
+        return Clients(own), made
 
     found = []
     for one in conditions:
-        federation, parts = solved[one.policy], make_parts(one.public, one.decoy)
-        clients = find_clients(federation)
-        if not federation.policy.takes_every_reply:
-            given = {
-                each.name: getattr(clients, each.name) for each in fields(clients) if each.init
-            }
-            clients = SparingClients(**given)
-        found.append(replace(federation, responder=replace(clients, **parts)))
+        federation, (clients, decoy) = solved[one.policy], make_parts(one.public, one.decoy)
+        scheme, engine = find_scheme(federation), federation.engine
+        if not scheme.policy.takes_every_reply:
+            assert isinstance(engine, SimulatedEngine)
+            engine = SparingClients(engine.settings, engine.acceptance)
+        scheme = replace(scheme, decoy=decoy)
+        found.append(replace(federation, scheme=scheme, engine=engine, clients=clients))
     return found
 
 
-def find_clients(federation: Federation) -> ClientResponder:
-    """Return the clients of a federation."""
-    assert isinstance(federation.responder, ClientResponder)
-    return federation.responder
+def find_scheme(federation: Federation) -> Scheduled:
+    """Return the scheme of a federation."""
+    assert isinstance(federation.scheme, Scheduled)
+    return federation.scheme
+
+
+def find_policy(federation: Federation) -> RunPolicy:
+    """Return the policy of a federation."""
+    return find_scheme(federation).policy
 
 
 # --- runs ----------------------------------------------------------------------------------------
 
 
-class NoRecords(MemoryRecords):
-    """Keeps nothing: the state after each round is all that is looked at."""
-
-    def write_weights(self, layout: Layout, vector: Vector) -> str:
-        """Do nothing."""
-        return ""
-
-    def append(self, name: str, *records: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-
+@dataclass(frozen=True, eq=False)
 class Settled:
     """Ends a run whose rounds that are left change nothing that is asked for.
 
     Nothing is owed, so that they all obfuscate, and learning queries stay in the majority.
     """
 
-    def begin(
-        self, federation: Federation, state: RunState, *, is_repeated: bool
-    ) -> tuple[Federation, RunState] | None:
+    federation: Federation
+
+    def begin(self, state: RunState, *, is_repeated: bool) -> Begun | None:
         """Return what the next round starts from, None to end the run."""
-        is_certain = 2 * state.learning_queries > federation.settings.rounds
-        is_done = state.queue.backlog == 0 and not federation.policy.takes_every_reply
-        return None if is_done and is_certain else (federation, state)
+        is_certain = 2 * state.learning_queries > self.federation.settings.rounds
+        takes_every_reply = find_policy(self.federation).takes_every_reply
+        is_done = state.queue.backlog == 0 and not takes_every_reply
+        return None if is_done and is_certain else Begun(state, self.federation.clients)
 
 
 Place = tuple[int, int]  # a trajectory, 0 for the true one, and a number of its moves
@@ -332,10 +331,10 @@ class Listening:
 
     def _look(self, trajectory: int) -> tuple[Place, Vector]:
         """Return the present weights of a trajectory, and note their accuracy."""
-        learner = self._state.learner
-        place = trajectory, (learner.updates, *learner.moves)[trajectory]
+        shown = self._state.scheme
+        place = trajectory, (shown.updates, shown.moves)[trajectory]
         self._accuracies[place] = round(self._state.scores[trajectory], CELL_DIGITS)
-        return place, learner.trajectories[trajectory]
+        return place, (shown.true, shown.decoy)[trajectory]
 
     def _keep(self, name: str, place: Place, weights: Vector) -> None:
         self._kept[name] = place, weights
@@ -395,7 +394,7 @@ class Listening:
             0.5 * (is_true + (not is_decoy)),
             self._state.learning_queries / rounds,
             self._state.queue.backlog == 0,
-            self._state.learner.updates,
+            self._state.updates,
             expected,
         )
 
@@ -465,7 +464,7 @@ def train(
     parts = zip(federations, starts, heard, strict=True)
     run_together(
         [
-            (run, run_rounds(run, NoRecords(), start, partial(hear, one), Settled()))
+            (run, run_rounds(run, NoRecords(), start, partial(hear, one), Settled(run)))
             for run, start, one in parts
         ],
         on_examples=count,
@@ -473,11 +472,10 @@ def train(
     rated = (
         [None] * len(heard) if batch.stride == 1 else rate_fully(batch.setup, federations, heard)
     )
-    expected = {
-        run.policy: evaluate(run) for run in {run.policy: run for run in federations}.values()
-    }
+    policies = {find_policy(run): run for run in federations}
+    expected = {policy: evaluate(run) for policy, run in policies.items()}
     return [
-        listening.judge(full, expected[run.policy], batch.setup.rounds)
+        listening.judge(full, expected[find_policy(run)], batch.setup.rounds)
         for listening, full, run in zip(heard, rated, federations, strict=True)
     ], examples
 
@@ -485,11 +483,14 @@ def train(
 def start_all(federations: Sequence[Federation]) -> list[RunState]:
     """Return the first states of runs, whose weights are the same objects in all of a seed."""
     first: dict[int, RunState] = {}
+    found = []
     for federation in federations:
         seed = federation.settings.seed
         if seed not in first:
             first[seed] = start_run(federation)
-    return [first[federation.settings.seed] for federation in federations]
+        weights = replace(first[seed].scheme, policy=find_policy(federation).policy)
+        found.append(replace(first[seed], scheme=weights))
+    return found
 
 
 def rate_fully(
@@ -499,9 +500,9 @@ def rate_fully(
     wanted: dict[int, Vector] = {}
     for listening in heard:
         wanted |= {id(weights): weights for weights in listening.list_rated().values()}
-    clients = find_clients(federations[0])
-    whole = load_task(setup, federations[0].settings.seed, PublicData()).validation
-    judges = replace(clients, task=replace(clients.task, validation=whole))
+    run = federations[0]
+    whole = load_task(setup, run.settings.seed, PublicData()).validation
+    judges = Validation(replace(run.task, validation=whole), run.kernel)
     found = dict(zip(wanted, judges.score_all(list(wanted.values())), strict=True))
     return [
         {
@@ -515,7 +516,7 @@ def rate_fully(
 def evaluate(federation: Federation) -> HorizonEvaluation:
     """Return the exact costs and probabilities of a policy, first oracle state stationary."""
     assert isinstance(federation.problem, FiniteHorizon)
-    return evaluate_horizon_policy(federation.problem, federation.policy.policy)
+    return evaluate_horizon_policy(federation.problem, find_policy(federation).policy)
 
 
 # --- outcomes ------------------------------------------------------------------------------------

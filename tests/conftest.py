@@ -69,7 +69,7 @@ def _remembered_flips() -> Iterator[None]:
         return found[name].copy()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("covertfl.runs.decoys.draw_generators", remember)
+        patch.setattr("covertfl.schemes.flips.draw_generators", remember)
         yield
 
 

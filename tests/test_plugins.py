@@ -62,12 +62,18 @@ class Moving(Planning):
 class Widening(Moving):
     def move(self, view, results, *, generator): return view.weights.astype(float)
 """
+SCHEMES = """
+from covertfl.schemes.scheduled import Scheduled
+class Renamed(Scheduled):
+    pass
+number = 3
+"""
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the page's modules, and some that are wrong."""
-    for name, code in (*MODULES, ("broken", BROKEN), ("wrong", WRONG)):
+    for name, code in (*MODULES, ("broken", BROKEN), ("wrong", WRONG), ("own", SCHEMES)):
         (tmp_path / f"{name}.py").write_text(code)
         monkeypatch.delitem(sys.modules, name, raising=False)
     (tmp_path / "run.toml").write_text(RUN_FILE)
@@ -215,6 +221,34 @@ def test_an_eavesdropper_that_cannot_be_used(
     assert re.search(sentence, refuse(run("audit", finished, "--eavesdropper", name), 2))
 
 
+def test_a_run_under_a_scheme_of_ones_own_is_that_of_the_scheme_it_is_derived_from(
+    folder: Path, run: Run
+) -> None:
+    change(RUN_FILE, decoy="random")
+    assert run("train", "run.toml", "--out", "plain").status == 0
+    Path("run.toml").write_text('scheme = "own:Renamed"\n' + Path("run.toml").read_text())
+    assert run("train", "run.toml", "--out", "own").status == 0
+    assert 'scheme = "own:Renamed"' in (folder / "own/run.toml").read_text()
+    plain, own = read_folder(folder / "plain"), read_folder(folder / "own")
+    assert {name for name in plain if plain[name] != own[name]} == {"run.toml"}
+    found = run("audit", "own", "--eavesdropper", "majority", "--rehearsals", "2", "--json").content
+    assert found["scheme"] == "own:Renamed"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nowhere:Scheme", "scheme nowhere:Scheme cannot be imported: ModuleNotFoundError"),
+        ("own:Absent", r"scheme own:Absent: .*own\.py has no Absent"),
+        ("own:number", "scheme own:number must be a class derived from covertfl.*Scheme, got 3"),
+        ("own:", "scheme must be one of scheduled, exchangeable.*, got 'own:'"),
+    ],
+)
+def test_a_scheme_that_cannot_be_used(folder: Path, run: Run, name: str, sentence: str) -> None:
+    Path("run.toml").write_text(f'scheme = "{name}"\n{RUN_FILE}')
+    assert re.search(sentence, refuse(run("train", "run.toml", "--out", "out"), 2))
+
+
 def test_an_eavesdropper_gets_only_what_it_lists(folder: Path, finished: Path) -> None:
     """It would fail if it were handed more."""
     threat = cf.audit(finished, eavesdroppers=["wrong:Curious"]).find("wrong:Curious")
@@ -227,4 +261,4 @@ def test_what_cannot_be_deployed(folder: Path, run: Run) -> None:
     assert "task = planes:make_planes cannot be deployed" in refuse(run(*arguments), 2)
     change(RUN_FILE, task="digits")
     said = refuse(run(*arguments), 2)
-    assert re.search(r"\[decoy\] kind = shuffled:.* installed packages only", said)
+    assert re.search("shuffled:ShuffledDecoy cannot be deployed: .* installed packages only", said)

@@ -98,7 +98,7 @@ _HOMES = {
     "evaluation.schedule": "bound_best_eavesdropper",
     "kernels.job": "Examples",
     "models.load": "Model Predictions load_model",
-    "runs.progress": "RunProgress",
+    "runs.train": "RunProgress",
     "runs.summary": "RunSummary",
     "solvers.minority": "solve_minority",
     "tasks.task": "TrainingTask",

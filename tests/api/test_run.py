@@ -44,7 +44,16 @@ def test_keys_are_found_in_their_sections() -> None:
     assert sections["federation"]["optimizer"]["lr"] == 0.1
     assert sections["data"]["split"] == {"dirichlet": 0.5}
     assert (sections["rounds"], sections["updates"]) == (30, 4)
-    assert "policy minority" in repr(run) and "<table>" in run._repr_html_()
+    assert "scheme scheduled, policy minority" in repr(run) and "<table>" in run._repr_html_()
+
+
+def test_keys_of_a_scheme_are_found_in_its_sections() -> None:
+    run = cf.Run("digits", scheme="exchangeable", trajectories=4, model="mlp")
+    sections = run.to_dict()
+    assert (sections["scheme"], sections["exchangeable"]) == ("exchangeable", {"trajectories": 4})
+    assert "policy" not in sections and "decoy" not in sections
+    assert sections["data"] == {**sections["data"], "model": "mlp", "map": "public"}
+    assert "scheme exchangeable, trajectories 4" in repr(run)
 
 
 def test_a_run_is_that_of_its_file(tmp_path: Path) -> None:
@@ -58,14 +67,14 @@ def test_a_run_is_that_of_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("preset", ["sound/main", "sound/queue", "paper-code/queue"])
 def test_a_problem_may_be_an_object(preset: str) -> None:
     given = cf.Run("toxicity", problem=cf.load_problem(preset)).settings
-    named = cf.Run("toxicity", preset=preset).settings
+    named = cf.Run("toxicity", problem=preset).settings
     assert type(given.problem) is type(named.problem)
     assert given.rounds == named.rounds
     assert cf.solve(given.problem).cost == cf.solve(named.problem).cost
 
 
 def test_a_problem_may_be_a_preset_or_fitted() -> None:
-    assert cf.Run("toxicity", problem="sound/main").to_dict()["policy"]["preset"] == "sound/main"
+    assert cf.Run("toxicity", problem="sound/main").to_dict()["problem"] == "sound/main"
     log = ROOT / "src/covertfl/data/participation.csv"
     fitted = cf.fit(log, min_examples=6800).make_problem()
     run = cf.Run("toxicity", problem=fitted)
@@ -140,8 +149,16 @@ def test_a_run_cannot_be_changed() -> None:
         ({"policy": 5}, "policy must be a table of keys"),
         ({"rounds": 0}, "rounds must be at least 1"),
         ({"decoy": "nope"}, r"\[decoy\] kind must be one of"),
-        ({"preset": ""}, "preset must be READING/NAME"),
-        ({"problem": 5}, r"\[policy\] problem must be text"),
+        ({"problem": ""}, "must name a file or folder"),
+        ({"problem": "sound/man"}, "problem must be a preset, one of sound/queue, .* or the path"),
+        ({"problem": 5}, "problem must be text"),
+        ({"policy": {"preset": "sound/main"}}, r"\[policy\] preset .*at the top: problem"),
+        ({"scheme": "nope"}, "scheme must be one of"),
+        ({"scheme": 5}, "scheme must be one of"),
+        (
+            {"scheme": "exchangeable", "policy": "greedy"},
+            r"\[policy\] belongs to scheme = scheduled, got scheme = exchangeable",
+        ),
         ({"federation": {"clients": 5}, "clients": 6}, "clients must be given once"),
     ],
 )

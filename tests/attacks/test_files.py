@@ -275,10 +275,17 @@ def test_checkpoints_that_hold_no_model(command: str, place: Path, run: Run) -> 
             "parameters are missing": {"parameters": ...},
         }
     else:
-        keys = ("moves", "queue", "scores", "totals", "oracle_state", "live")
+        found = read_checkpoint(place / "run")
+        assert found is not None
+        own = found.facts["scheme"]
+        keys = ("scheme", "queue", "scores", "totals", "oracle_state")
         damages |= {f"{key} is text": {key: "text"} for key in keys[:2]}
-        damages |= {f"{key} is missing": {key: ...} for key in keys[:-1]}
-        damages |= {"live is text": {"live": "text"}}
+        damages |= {f"{key} is missing": {key: ...} for key in keys}
+        damages |= {f"{key} is text": {"scheme": {**own, key: "text"}} for key in ("moves", "live")}
+        damages |= {
+            f"{key} is missing": {"scheme": {name: own[name] for name in own if name != key}}
+            for key in ("moves", "updates", "live")
+        }
     state = (place / "run" / CHECKPOINT).read_bytes()
     for name, damage in damages.items():
         (place / "run" / CHECKPOINT).write_bytes(state)
@@ -349,8 +356,8 @@ def test_files_that_commands_are_given(damage: str, run: Run, tmp_path: Path) ->
     "section",
     [
         '[policy]\nkind = "file"\npath = "{}"\n',
-        '[policy]\nkind = "optimal"\nproblem = "{}"\n',
-        '[policy]\nkind = "exchangeable"\n[federation]\nsecret = "{}"\n',
+        'problem = "{}"\n',
+        'scheme = "exchangeable"\n[federation]\nsecret = "{}"\n',
     ],
 )
 def test_files_that_a_run_file_names(section: str, damage: str, run: Run, tmp_path: Path) -> None:
@@ -364,7 +371,8 @@ def test_files_that_a_run_file_names(section: str, damage: str, run: Run, tmp_pa
         text = text.replace("[federation]\n", f'[federation]\nsecret = "{named}"\n')
         section = section.partition("[federation]")[0]
     file = tmp_path / "run.toml"
-    file.write_text(text + section.format(named))
+    parts = (text, section) if section.startswith("[") else (section, text)  # top-level keys first
+    file.write_text("".join(parts).format(named))
     if damage == "empty" and "problem" in section:
         pytest.skip("an empty problem file is named by what it lacks")
     outcome = run("train", file, "--out", tmp_path / "out")
@@ -375,14 +383,15 @@ def test_files_that_a_run_file_names(section: str, damage: str, run: Run, tmp_pa
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ('{"round": 3}', "cannot be repeated as decided"),
+        ('{"round": 3}', "cannot be repeated as it was"),
         ("[" * 100_000, "nested too deeply"),
         ("PIPE", "regular file"),
-        ({"trajectory": 7}, "must be at most 1, got 7"),
-        ({"trajectory": "truth"}, "trajectory must be a whole number"),
-        ({"learn_prob": 2.0}, "learn_prob must lie in"),
-        ({"trajectory": 2}, "pending.json: trajectory must be at most 1, got 2"),
-        ({"oracle_state": 0}, "cannot be repeated as decided"),
+        ({"trajectory": 7}, "it sent trajectory 7 and would now send"),
+        ({"trajectory": "truth"}, "it sent trajectory truth and would now send"),
+        ({"trajectory": 2}, "pending.json: the round .* it sent trajectory 2 and would now send"),
+        ({"arrival": "one"}, "arrival must be a whole number from 0, got one"),
+        ({"observation": {"oracle_state": -1, "backlog": 1}}, "oracle_state must be a whole"),
+        ({"observation": {"state": 0}}, "cannot be repeated as it was"),
         (
             {"observation": {"oracle_state": 10**30, "backlog": 1}},
             "pending.json: oracle_state must be at most 2, got 10000",
@@ -570,7 +579,7 @@ def test_a_replacement_that_is_cut_off_can_be_repeated(
 
 
 def test_the_demonstration_deletes_nothing_either(tmp_path: Path) -> None:
-    condition = Condition(1, "greedy", "public")
+    condition = Condition(1, "scheduled", "greedy", "public")
     mine = fill(tmp_path / "runs" / condition.folder / "seed-0")
     before = read_all(tmp_path)
     with pytest.raises(InvalidInput, match="holds files but no run of covertfl"):

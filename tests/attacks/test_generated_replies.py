@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from covertfl.engines.flower.messages import (
     restrict_metrics,
 )
 from covertfl.kernels.weights import Layout
-from covertfl.schemes.replies import Reply, sift_replies
+from covertfl.schemes.replies import Reply, find_fault, sift_replies
 from tests.support.flower_runs import make_app
 
 LAYOUT = Layout(("w", "b"), ((3, 2), (2,)))
@@ -195,7 +196,7 @@ def read(content: RecordDict) -> Reply | None:
         return None
     if reply.fault is None:
         reply = replace(reply, values=np.concatenate(reply.values))
-    sifted = sift_replies([reply], LAYOUT.size, MOST_EXAMPLES)
+    sifted = sift_replies([reply], partial(find_fault, size=LAYOUT.size), MOST_EXAMPLES)
     if reply.fault is None:
         metrics = find_metrics(message)
         odd = find_odd_metrics({0: metrics})

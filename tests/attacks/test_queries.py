@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from flwr.serverapp.strategy import (
 )
 from hypothesis import given, strategies as st
 
-from covertfl import RunProgress
+from covertfl import InvalidInput, RunProgress
 from covertfl.arrays import BoolArray, FloatArray
 from covertfl.engines.flower.array_form import make_float_form
 from covertfl.engines.flower.client_app import make_client_app
@@ -49,7 +50,7 @@ from covertfl.runs.settings import RunSettings
 from covertfl.runs.train import find_task
 from covertfl.schemes.decoys.decoy import average_results
 from covertfl.schemes.decoys.registry import DECOYS
-from covertfl.schemes.replies import Reply, average_replies, sift_replies
+from covertfl.schemes.replies import Reply, average_replies, find_fault, sift_replies
 from covertfl.training import train
 from tests.support.attacks import attack_seeds, require_guess
 from tests.support.flower_runs import (
@@ -236,7 +237,7 @@ def test_the_average_of_equal_replies_is_their_value(value: float, examples: lis
     form = make_float_form(Layout(("weight",), ((3,),)))
     record = ArrayRecord(form.write(values))
     for average in (
-        average_replies(sift_replies(replies, 3, 2**20)),
+        average_replies(sift_replies(replies, partial(find_fault, size=3), 2**20)),
         average_results([values] * len(examples), examples).astype(np.float32),
         form.average([record] * len(examples), examples),
     ):
@@ -251,7 +252,7 @@ def test_averages_are_the_simulators() -> None:
     form = make_float_form(Layout(("weight", "bias"), ((4, 9), (4,))))
     records = [ArrayRecord(form.write(vector)) for vector in values]
     replies = [Reply(*given) for given in zip(range(7), values, examples, strict=True)]
-    expected = average_replies(sift_replies(replies[::-1], 40, 1000))
+    expected = average_replies(sift_replies(replies[::-1], partial(find_fault, size=40), 1000))
     assert form.average(records, examples).tobytes() == expected.tobytes()
 
 
@@ -419,15 +420,21 @@ def restart(
     longer: int = 4,
     **options: Any,
 ) -> tuple[set[bytes], set[bytes]]:
-    """Return what clients are sent in a round that is cut off, before and after the restart."""
+    """Return what clients are sent in a round that is cut off, before and after the restart.
+
+    A restart that is refused sends nothing.
+    """
     before, after = Witness(), Witness()
     with monkeypatch.context() as patch, pytest.raises(Cut):
         if cut == CUTS[3]:
             end_before_checkpoint(patch, at)
         serve(out, CutGrid(before, cut, at), **options)
-    with pytest.raises(Cut):
+    with pytest.raises((Cut, InvalidInput)) as ended:
         grid = CutGrid(after, "", at, first_round=at)
         serve(out, grid, rounds=longer, resume=True, on_round=end_after(at), **options)
+    if ended.type is InvalidInput:
+        assert "cannot be repeated as it was: it sent trajectory" in str(ended.value)
+        assert not after.weights
     return find_queries(before, at), find_queries(after, at)
 
 
@@ -482,7 +489,8 @@ def test_arrays_that_are_not_trained_stay_as_they_were(
 def test_more_rounds_after_a_cut_do_not_change_the_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Note
 ) -> None:
-    runs, changed = max(15, attack_seeds() // 4), 0
+    """A policy for more rounds that would decide otherwise is refused, and nothing is sent."""
+    runs, changed, refused = max(15, attack_seeds() // 4), 0, 0
     for number in range(runs):
         kind = ("optimal", "random", "minority")[number % 3]
         changes = {"policy": {"kind": kind}}
@@ -495,8 +503,11 @@ def test_more_rounds_after_a_cut_do_not_change_the_query(
             changes=changes,
             seed=number,
         )
-        changed += sent != again
+        changed += bool(again) and sent != again
+        refused += not again
+        assert again or kind == "minority"  # its table depends on the number of all rounds
     record_property("other query after a resume with more rounds", f"{changed} of {runs}")
+    record_property("refused after a resume with more rounds", f"{refused} of {runs}")
     assert changed == 0
 
 
@@ -504,6 +515,8 @@ def test_more_rounds_after_a_cut_do_not_change_the_query(
 def test_a_simulated_run_with_more_rounds_repeats_the_query(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    """Or it is refused, where the policy for more rounds decides otherwise: nothing is sent."""
+    refused = 0
     for seed in range(6):
         out, at = tmp_path / str(seed), 2 + seed % 3
         changes: dict[str, Any] = {"seed": seed, "policy": {"kind": kind}}
@@ -512,10 +525,17 @@ def test_a_simulated_run_with_more_rounds_repeats_the_query(
             train(make_run(HORIZON, **changes), out)
         sent = read_rounds(out, "public/rounds.jsonl")
         assert len(sent) == at
-        with pytest.raises(Cut):
+        with pytest.raises((Cut, InvalidInput)) as ended:
             longer = make_run(HORIZON, **changes, rounds=40)
             train(longer, out, resume=True, on_round=end_after(at))
+        if ended.type is InvalidInput:
+            refused += 1
+            assert "cannot be repeated as it was: it sent trajectory" in str(ended.value)
+            assert read_rounds(out, "public/rounds.jsonl") == sent[:-1]
+            with pytest.raises(Cut):
+                train(make_run(HORIZON, **changes), out, resume=True, on_round=end_after(at))
         assert read_rounds(out, "public/rounds.jsonl") == sent
+    assert refused == 0 or kind == "minority"  # its table depends on the number of all rounds
 
 
 # --- how much the server works between two queries ------------------------------------------------

@@ -19,13 +19,12 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("torch")
 
-from covertfl.engines.flower.responder import GridResponder
-from covertfl.runs.levelling import MEAN_SHARE, WEIGHTED_SHARE, Level, choose_level
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 
 from covertfl.engines.flower.client_app import ClientTrainer
+from covertfl.engines.flower.engine import GridEngine
 from covertfl.engines.flower.gathering import TIMES
 from covertfl.engines.flower.grid import FIRST_NODE
 from covertfl.engines.flower.messages import find_round
@@ -33,6 +32,7 @@ from covertfl.engines.flower.server_app import run_simulated
 from covertfl.engines.flower.strategy_settings import RoundSettings
 from covertfl.flower import CovertStrategy, InProcessGrid
 from covertfl.intervals import wilson_interval
+from covertfl.schemes.exchangeable import MEAN_SHARE, WEIGHTED_SHARE, Level, choose_level
 from tests.support.attacks import attack_seeds, require_guess
 from tests.support.commands import run_python
 from tests.support.faulty_grid import FaultyGrid
@@ -418,10 +418,7 @@ def simulate_here(app: Any, num_nodes: int, serve: Any, **rounds: Any) -> None:
 HAS_MNIST = (Path(os.environ.get("COVERTFL_DATA", ".")) / "mnist").is_dir()
 ATTACKED: dict[str, dict[str, Any]] = {
     "fedsgd": {"federation": {"algorithm": "fedsgd"}},
-    "exchangeable": {
-        "data": {"model": "mlp"},
-        "policy": {"kind": "exchangeable", "trajectories": 2},
-    },
+    "exchangeable": {"data": {"model": "mlp"}, "scheme": "exchangeable"},
     "mnist": {"task": "mnist", "data": {"model": "logistic"}, "federation": {"batch_size": 400}},
 }
 
@@ -475,7 +472,7 @@ LEVER_HORIZON = {"rounds": LEVER_ROUNDS, "updates": 8}
 # Nodes that are connected with these probabilities; a round needs the data of all four.
 CONNECTED = {2: 0.3, 3: 0.35, 4: 0.35}
 SCHEMES: dict[str, dict[str, Any]] = {
-    "exchangeable": {"policy": {"kind": "exchangeable", "trajectories": 2}},
+    "exchangeable": {"scheme": "exchangeable"},
     "optimal": {"policy": {"kind": "optimal"}},
     "optimal, gated": {"policy": {"kind": "optimal"}, "decoy": {"gated": True}},
 }
@@ -561,16 +558,20 @@ def test_whether_a_round_is_accepted_does_not_depend_on_the_truth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client withholds in one slot; each slot is the true one in turn: the same schedule."""
-    seen, ask = [], GridResponder.ask
+    seen, ask = [], GridEngine.ask
     for choice in (0, 1):
-        monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_, taken=choice: taken)
+        monkeypatch.setattr(
+            "covertfl.schemes.exchangeable.draw_choice", lambda *_, taken=choice: taken
+        )
         slots = [0]
 
-        def watch(self: Any, query: Any, slots: Any = slots, choice: int = choice) -> Any:
+        def watch(
+            self: Any, query: Any, *given: Any, slots: Any = slots, choice: int = choice
+        ) -> Any:
             slots.append(query.trajectory ^ choice)
-            return (yield from ask(self, query))
+            return (yield from ask(self, query, *given))
 
-        monkeypatch.setattr(GridResponder, "ask", watch)
+        monkeypatch.setattr(GridEngine, "ask", watch)
         out = tmp_path / str(choice)
 
         def is_first(number: int, slots: list[int] = slots) -> bool:

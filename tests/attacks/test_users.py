@@ -109,7 +109,7 @@ def test_seeds_audit_and_report_of_several_runs(run: Run, tmp_path: Path) -> Non
 
 
 def test_replicas_and_their_map(tmp_path: Path) -> None:
-    settings = make_run(policy={"kind": "exchangeable", "trajectories": 2}, rounds=6)
+    settings = make_run(scheme="exchangeable", rounds=6)
     train(settings, tmp_path / "run")
     assert (tmp_path / "run" / "map.safetensors").exists()
     require_private(tmp_path / "run")
@@ -123,7 +123,7 @@ def test_runs_on_flower(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_runs_of_the_demonstration(tmp_path: Path) -> None:
-    condition = Condition(1, "greedy", "public")
+    condition = Condition(1, "scheduled", "greedy", "public")
     run_demo(tmp_path, seeds=1, conditions=[condition])
     require_private(tmp_path / "runs" / condition.folder / "seed-0")
 

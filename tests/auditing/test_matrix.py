@@ -53,6 +53,8 @@ def test_every_policy_meets_every_decoy(run_file: Path, tmp_path: Path, run: Run
     assert {"random", "public", "adversarial"} <= set(decoys)
     replicas = [("exchangeable, K = 2", "replica"), ("exchangeable, K = 4", "replica")]
     assert cells == [*((policy, decoy) for policy in policies for decoy in decoys), *replicas]
+    schemes = [row["scheme"] for row in content["rows"]]
+    assert set(schemes[:-2]) == {"scheduled"} and schemes[-2:] == ["exchangeable"] * 2
     assert [row["bound"]["value"] for row in content["rows"][-2:]] == [0.5, 0.25]
     rounds = [len(row["learner"]["exposure_by_round"]) for row in content["rows"]]
     assert set(rounds[:-2]) == {4} and rounds[-2:] == [17, 26]  # accepted 2 and 4 times, with 95%
@@ -75,8 +77,7 @@ def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(
         make_run(),
         out,
         seeds=seeds,
-        policies=("optimal",),
-        decoys=("random",),
+        names=("optimal-random",),
         on_progress=lambda _, share: told.append(share),
     )
     assert content["rows"][0]["runs"] == seeds and told == sorted(told)
@@ -84,8 +85,22 @@ def test_a_smaller_matrix_leaves_the_other_seeds_of_a_larger_one_out(
 
 @pytest.mark.slow
 def test_a_queue_has_the_policies_that_need_no_horizon(tmp_path: Path) -> None:
-    content = run_matrix(make_run(QUEUE, rounds=8), tmp_path, seeds=1, decoys=("random",))
+    kinds = ("greedy", "optimal", "minority", "random")
+    names = [*(f"{policy}-random" for policy in kinds), "exchangeable-2", "exchangeable-4"]
+    content = run_matrix(make_run(QUEUE, rounds=8), tmp_path, seeds=1, names=names)
     assert [row["policy"] for row in content["rows"]] == ["greedy", "optimal"]
+    assert {(row["scheme"], row["decoy"]) for row in content["rows"]} == {("scheduled", "random")}
+
+
+@pytest.mark.slow
+def test_a_matrix_may_start_from_a_run_of_any_scheme(tmp_path: Path) -> None:
+    names, schemes = ("greedy-public", "exchangeable-4"), ["scheduled", "exchangeable"]
+    rows = []
+    for scheme in schemes:
+        run = make_run(horizon={"rounds": 4, "updates": 1}, scheme=scheme)
+        rows.append(run_matrix(run, tmp_path / scheme, seeds=1, names=names)["rows"])
+    assert rows[0] == rows[1]
+    assert [row["scheme"] for row in rows[0]] == schemes
 
 
 def test_a_matrix_needs_a_folder(run_file: Path, run: Run) -> None:

@@ -13,8 +13,6 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from covertfl.runs.clients import ClientResponder
-
 import covertfl as cf
 from covertfl.auditing.rehearsal import choose_seeds, fix_federation, name_settings
 from covertfl.auditing.run import load_run
@@ -97,8 +95,7 @@ def test_seeds_stay_in_their_range() -> None:
 
 def test_clients_resampled_from_the_public_set_hold_as_many_rows() -> None:
     federation = build_federation(make_run(), KernelCache())
-    clients, made = federation.responder, resample_clients(federation).responder
-    assert isinstance(clients, ClientResponder) and isinstance(made, ClientResponder)
+    clients, made = federation.clients, resample_clients(federation).clients
     assert made.sizes.tolist() == clients.sizes.tolist()
     public = {row.tobytes() for row in clients.task.public.features}
     assert {row.tobytes() for row in made.task.train.features} <= public
@@ -108,9 +105,7 @@ def test_clients_resampled_from_the_public_set_hold_as_many_rows() -> None:
 def test_a_fixed_federation_has_the_same_clients_whatever_the_seed() -> None:
     settings, tasks = fix_federation(make_run()), []
     for seed in (settings.seed, settings.seed + 1):
-        responder = build_federation(settings.with_seed(seed), KernelCache()).responder
-        assert isinstance(responder, ClientResponder)
-        tasks.append(responder.task)
+        tasks.append(build_federation(settings.with_seed(seed), KernelCache()).task)
     for mine, theirs in zip(*(task.clients for task in tasks), strict=True):
         assert np.array_equal(mine, theirs)
     assert fix_federation(settings) is settings
@@ -161,11 +156,7 @@ def test_what_is_known_of_a_marked_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_exchangeable_runs_bound_everybody_by_a_guess(tmp_path: Path) -> None:
-    run_small(
-        tmp_path / "run",
-        policy={"kind": "exchangeable", "trajectories": 2},
-        decoy={"kind": "replica"},
-    )
+    run_small(tmp_path / "run", scheme="exchangeable")
     found = cf.audit(tmp_path / "run", rehearsals=2, eavesdroppers=["majority", "likelihood"])
     bound, threat = found.bound, found.find("likelihood")
     assert bound is not None and (bound.value, bound.low, bound.high) == (0.5, 0.5, 0.5)

@@ -11,7 +11,7 @@ from tests.support.commands import Run, refuse
 
 pytest.importorskip("torch")
 
-RUN = 'task = "digits"\nrounds = 4\n[policy]\nkind = "exchangeable"\n'
+RUN = 'task = "digits"\nrounds = 4\nscheme = "exchangeable"\n'
 
 
 @pytest.fixture

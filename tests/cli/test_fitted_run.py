@@ -18,14 +18,13 @@ pytest.importorskip("torch")
 
 RUN_FILE = """
 task = "digits"
+problem = "problem.toml"
 {rounds}
 [data]
 model = "logistic"
 [federation]
 {federation}
 batch_size = 20
-[policy]
-problem = "problem.toml"
 [engine]
 {engine}
 """

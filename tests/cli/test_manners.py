@@ -125,7 +125,7 @@ def test_all_unknown_keys_are_named_at_once(run: Run, tmp_path: Path) -> None:
         "[horizon]\nround = 5\nupdates = 2\n"
     )
     message = refuse(run("train", path, "--out", tmp_path / "out"), 2)
-    assert "unknown key sped; allowed are task, seed" in message
+    assert "unknown key sped; allowed are task, scheme, problem, seed" in message
     assert "[federation] unknown keys clinets, batchsize; allowed are" in message
     assert "did you mean clients, batch_size?" in message
     assert "[horizon] unknown key round; allowed are rounds, updates; did you mean rounds?" in (

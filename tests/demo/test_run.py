@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from covertfl.runs.clients import ClientResponder
 from rich.console import Console
 
 import covertfl as cf
@@ -25,6 +24,7 @@ from covertfl.demo.run import (
 from covertfl.display.run_tables import render_demo
 from covertfl.kernels.weights import Vector
 from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.state import Federation
 from covertfl.runs.train import KernelCache, build_federation
 from tests.support.browser import check_narrow, load, needs_chromium
 from tests.support.commands import Outcome, invoke
@@ -58,8 +58,10 @@ def small_demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 def check_rows(rows: dict[Condition, dict[str, Any]], seeds: int) -> None:
     for condition, row in rows.items():
-        named = (row["scenario"], row["policy"], row["decoy"])
-        assert named == (condition.scenario, condition.policy, condition.decoy)
+        named = (row["scenario"], row["scheme"], row["policy"], row["decoy"])
+        expected = (condition.scenario, condition.scheme, condition.policy, condition.decoy)
+        assert named == expected
+        assert (row["policy"] is None) == (row["decoy"] is None) == (row["scheme"] != "scheduled")
         assert row["runs"] == seeds
         assert 0.0 < row["exposure"] <= 1.0
         assert (row["paper"] is None) == (
@@ -115,7 +117,7 @@ def test_most_runs_finish_where_the_rounds_are_enough(demo: Demo) -> None:
 @pytest.mark.slow
 def test_one_that_knows_the_scheme_gets_all_of_the_papers_and_half_of_replicas(demo: Demo) -> None:
     for condition, row in demo[1].items():
-        expected = NUM_SEEDS / 2 if condition.is_exchangeable else NUM_SEEDS
+        expected = NUM_SEEDS / 2 if condition.scheme == "exchangeable" else NUM_SEEDS
         assert row["aware_named"] == expected, condition
 
 
@@ -126,7 +128,8 @@ def test_the_table_fits_into_a_hundred_columns(small_demo: Demo) -> None:
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     for row in rows:
-        assert f"{row['policy']:<12} {row['decoy']:<11} {row['rounds']:>3}" in text
+        name, decoy = row["policy"] or row["scheme"], row["decoy"] or ""
+        assert f"{name:<12} {decoy:<11} {row['rounds']:>3}" in text
     assert "2.5/5" in text and "\u2026" not in text
 
 
@@ -136,7 +139,7 @@ def test_the_eavesdropper_never_holds_the_model_under_minority(demo: Demo) -> No
     for condition, row in demo[1].items():
         if condition.policy == "minority":
             assert row["held_true"] == 0.0
-            limit = limits[condition.scenario, condition.decoy]
+            limit = limits[condition.scenario, condition.decoy or ""]
             assert row["eavesdropper_accuracy"] <= limit, condition
 
 
@@ -172,22 +175,21 @@ def accuracy_by_updates(folder: Path) -> list[float]:
 @pytest.mark.slow
 def test_the_eavesdroppers_own_data_prefers_the_adversarial_decoy(demo: Demo) -> None:
     for policy in ("optimal", "minority"):
-        condition = Condition(2, policy, "adversarial")
+        condition = Condition(2, "scheduled", policy, "adversarial")
         for seed in range(NUM_SEEDS):
-            clients = build_federation(condition.settings(seed), KernelCache()).responder
-            assert isinstance(clients, ClientResponder)
+            federation = build_federation(condition.settings(seed), KernelCache())
             folder = demo[0] / "runs" / condition.folder / f"seed-{seed}"
             checkpoint = read_checkpoint(folder)
             assert checkpoint is not None
             losses = [
-                cross_entropy(clients, checkpoint.arrays[name], clients.task.public)
+                cross_entropy(federation, checkpoint.arrays[name], federation.task.public)
                 for name in ("decoy-1", "true")
             ]
             assert losses[0] < losses[1]
 
 
-def cross_entropy(clients: ClientResponder, weights: Vector, examples: cf.Examples) -> float:
-    logits = clients.kernel.predict(weights, examples.features)[:, 0].astype(np.float64)
+def cross_entropy(federation: Federation, weights: Vector, examples: cf.Examples) -> float:
+    logits = federation.kernel.predict(weights, examples.features)[:, 0].astype(np.float64)
     return float(np.mean(np.logaddexp(0.0, logits) - examples.labels * logits))
 
 
@@ -199,7 +201,8 @@ def test_the_page_and_the_result_file(small_demo: Demo) -> None:
     rows = [row for row in page.tables["demo"][1:] if len(row) > 1]
     assert len(rows) == len(FEW)
     for cells, row in zip(rows, written["rows"], strict=True):
-        assert cells[0] == f"{row['policy']}, {row['decoy']} decoy\n{row['rounds']} rounds"
+        name = f"{row['policy']}, {row['decoy']} decoy" if row["policy"] else row["scheme"]
+        assert cells[0] == f"{name}\n{row['rounds']} rounds"
         assert cells[1].startswith(f"{row['learner_accuracy']:.3f}")
         assert cells[2].startswith(f"{row['eavesdropper_accuracy']:.3f}")
         assert cells[7] == f"{row['updates_done']:.1f} of 16"

@@ -7,8 +7,9 @@ from typing import Any
 from covertfl.demo.run import explain_finishing, write_caution, write_headline
 
 
-def make_row(policy: str, **figures: Any) -> dict[str, Any]:
+def make_row(policy: str | None, scheme: str = "scheduled", **figures: Any) -> dict[str, Any]:
     return {
+        "scheme": scheme,
         "policy": policy,
         "learner_accuracy": 0.818,
         "eavesdropper_accuracy": 0.5,
@@ -29,7 +30,7 @@ ROWS = (
     make_row("optimal"),
     make_row("minority", eavesdropper_accuracy=0.69, learner_accuracy=0.791),
     make_row("minority", rounds=79, completion=1.0, expected_completion=0.95, updates_done=16.0),
-    make_row("exchangeable", aware_named=2.5, rounds=115, completion=0.8, updates_done=15.8),
+    make_row(None, "exchangeable", aware_named=2.5, rounds=115, completion=0.8, updates_done=15.8),
 )
 
 

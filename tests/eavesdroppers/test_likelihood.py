@@ -19,13 +19,13 @@ import covertfl as cf
 from covertfl.arrays import FloatArray
 from covertfl.evaluation.horizon import HorizonSample
 from covertfl.evaluation.schedule import trajectory_log_probs
-from tests.support.seen_queries import Means, Scheme, follow_schedule, listen
+from tests.support.seen_queries import KnownScheme, Means, follow_schedule, listen
 
 UNIFORM = np.full(3, 1.0 / 3.0)
 NUM_RUNS = 2000
 
 
-def believe(scheme: Scheme, order: Sequence[int]) -> FloatArray:
+def believe(scheme: KnownScheme, order: Sequence[int]) -> FloatArray:
     """Return the belief of who knows the scheme, after queries of these trajectories."""
     return listen("likelihood", follow_schedule(order), Means(scheme=scheme)).belief()
 
@@ -50,7 +50,7 @@ def find_stationary(oracle: cf.Oracle) -> FloatArray:
     return np.asarray(np.array([back, leave]) / (leave + back))
 
 
-def literal_prob(scheme: Scheme, actions: Sequence[int]) -> float:
+def literal_prob(scheme: KnownScheme, actions: Sequence[int]) -> float:
     """Return the probability of the actions, summed over every hidden path."""
     problem, total = scheme.problem, 0.0
     oracle, rounds = problem.oracle, len(actions)
@@ -76,7 +76,7 @@ def literal_prob(scheme: Scheme, actions: Sequence[int]) -> float:
     return total
 
 
-def check_against_hidden_paths(scheme: Scheme, rounds: int) -> None:
+def check_against_hidden_paths(scheme: KnownScheme, rounds: int) -> None:
     for actions in itertools.product((0, 1), repeat=rounds):
         order, names = as_seen(actions)
         if len(names) == 2:
@@ -95,7 +95,7 @@ def test_a_horizon_against_every_hidden_path(seed: int, rounds: int, every: bool
     )
     table = generator.random((rounds, 2, 3))
     table[:, :, 0] = 0.0
-    check_against_hidden_paths(Scheme(problem, cf.HorizonTable(table), every), rounds)
+    check_against_hidden_paths(KnownScheme(problem, cf.HorizonTable(table), every), rounds)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_queue_against_every_hidden_path(
     )
     table = generator.random((2, 1 + len(sizes), 5 if capacity is None else capacity + 1))
     table[:, :, 0] = 0.0
-    check_against_hidden_paths(Scheme(problem, cf.QueueTable(table)), 3)
+    check_against_hidden_paths(KnownScheme(problem, cf.QueueTable(table)), 3)
 
 
 def test_a_queue_without_a_capacity_is_followed_far() -> None:
@@ -138,7 +138,7 @@ def test_a_queue_without_a_capacity_is_followed_far() -> None:
     )
     table = np.zeros((1, 2, 400))
     table[:, :, 300:] = 1.0
-    scheme = Scheme(problem, cf.QueueTable(table))
+    scheme = KnownScheme(problem, cf.QueueTable(table))
     assert believe(scheme, [0] * 30 + [1] * 10).tolist() == [0.0, 1.0]
     assert believe(scheme, [0] * 29 + [1] * 10).tolist() == [0.5, 0.5]  # no way it can happen
 
@@ -146,13 +146,13 @@ def test_a_queue_without_a_capacity_is_followed_far() -> None:
 # --- beliefs worked by hand -------------------------------------------------------------------
 
 
-def make_coin_scheme(*probs: float) -> Scheme:
+def make_coin_scheme(*probs: float) -> KnownScheme:
     """One oracle state, no success: the probability of learning depends on the round alone."""
     oracle = cf.Oracle(np.ones((1, 1)), np.zeros(1))
     problem = cf.FiniteHorizon(oracle, np.ones(1), cf.LearningCost("linear", 1.0), len(probs), 1)
     table = np.zeros((len(probs), 1, 2))
     table[:, 0, 1] = probs[::-1]  # by rounds left
-    return Scheme(problem, cf.HorizonTable(table))
+    return KnownScheme(problem, cf.HorizonTable(table))
 
 
 @pytest.mark.parametrize(
@@ -192,14 +192,14 @@ def test_queries_placed_at_random_are_equally_likely_wherever_they_are(every: bo
     """Also after the last update: learning with nothing owed loses no probability."""
     oracle = cf.Oracle(np.array([[0.6, 0.4], [0.3, 0.7]]), np.array([0.4, 0.9]))
     problem = cf.FiniteHorizon(oracle, np.ones(2), cf.LearningCost("linear", 1.0), 6, 1)
-    scheme = Scheme(problem, cf.RandomPlacement(3), every)
+    scheme = KnownScheme(problem, cf.RandomPlacement(3), every)
     for placed in itertools.combinations(range(1, 6), 3):
         assert believe(scheme, [int(t in placed) for t in range(6)]) == pytest.approx([0.5, 0.5])
 
 
 def test_an_exchangeable_schedule_says_nothing() -> None:
     problem = main_problem()
-    scheme = Scheme(problem, make_policy("optimal"), exchangeable=True)
+    scheme = KnownScheme(problem, make_policy("optimal"), is_symmetric=True)
     assert believe(scheme, [0, 0, 0, 1, 0, 2, 0, 3]).tolist() == [0.25] * 4
 
 
@@ -260,7 +260,7 @@ def test_sequences_of_full_length_against_the_bound_s_recursion(
         order, names = as_seen(actions)
         ((own, other),) = trajectory_log_probs(problem, policy, [actions], first=first)
         expected = 1.0 / (1.0 + np.exp(other - own))  # of the trajectory whose action is 1
-        belief = believe(Scheme(problem, policy, first=first), order)
+        belief = believe(KnownScheme(problem, policy, first=first), order)
         assert belief[names.index(1)] == pytest.approx(float(expected), rel=1e-9, abs=1e-9)
 
 

@@ -15,8 +15,8 @@ import covertfl as cf
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.listeners import smooth_states
 from tests.support.seen_queries import (
+    KnownScheme,
     Means,
-    Scheme,
     SeenQuery,
     Vector,
     follow_schedule,
@@ -346,10 +346,10 @@ CLIENTS = np.array([4, 8, 20])
 TRUE = 1
 
 
-def know_scheme(*, exchangeable: bool = True) -> Means:
+def know_scheme(*, is_symmetric: bool = True) -> Means:
     problem = replace(MAIN, oracle=ORACLE)
     policy = cf.solve(problem).policy
-    return Means(scheme=Scheme(problem, policy, exchangeable=exchangeable))
+    return Means(scheme=KnownScheme(problem, policy, is_symmetric=is_symmetric))
 
 
 KNOWING = know_scheme()
@@ -416,5 +416,5 @@ def test_equal_lengths_and_other_schedules_are_no_evidence() -> None:
     eavesdropper = listen("attendance", follow_schedule(order), KNOWING)
     assert eavesdropper.belief().tolist() == [0.5, 0.5]
     assert all(set(values) == {0.0} for values in eavesdropper.figures().values())
-    other = listen("attendance", make_run(0, levelled=False), know_scheme(exchangeable=False))
+    other = listen("attendance", make_run(0, levelled=False), know_scheme(is_symmetric=False))
     assert other.belief().tolist() == [0.5, 0.5]

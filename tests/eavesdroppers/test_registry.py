@@ -17,9 +17,9 @@ from covertfl import eavesdroppers
 from covertfl.eavesdroppers.registry import BY_SCHEDULE, find_class, list_possible
 from tests.support.seen_queries import (
     EAVESDROPPERS,
+    KnownScheme,
     Means,
     Rehearsed,
-    Scheme,
     SeenQuery,
     listen,
     make_eavesdropper,
@@ -94,7 +94,7 @@ def test_the_check_knows_every_package() -> None:
 @cache
 def all_means() -> Means:
     problem = cf.load_problem("sound/main")
-    scheme = Scheme(problem, cf.solve(problem).policy)
+    scheme = KnownScheme(problem, cf.solve(problem).policy)
     means = make_line_means()
     names = ("step-shape: length", "validation: last loss", "alignment: cosine")
     drawn = np.random.default_rng(0).standard_normal((6, 3, 3))

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from covertfl.runs.clients import ClientResponder
 
 from covertfl.kernels.job import Examples, LocalJob
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.engine import ClientWork, ScoreWork
-from covertfl.runs.participation import Attendance
+from covertfl.runs.participation import Attendance, Clients
 from covertfl.runs.simulated import carry_out, run_jobs
 from covertfl.runs.train import KernelCache, build_federation
 from covertfl.training import train_all
@@ -27,13 +26,15 @@ LAYOUT = Layout(("w",), ((3,),))
 
 @dataclass
 class CountingKernel:
-    """Adds the rows to the weights, and keeps count."""
+    """Adds the rows to the weights, and keeps count and the jobs."""
 
     batches: list[int] = field(default_factory=list)
+    jobs: list[list[LocalJob]] = field(default_factory=list)
     layout: Layout = LAYOUT
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         self.batches.append(len(jobs))
+        self.jobs.append(list(jobs))
         return [job.weights + np.float32(job.rows.sum() + job.seed) for job in jobs]
 
     def predict(
@@ -98,19 +99,25 @@ def test_nothing_asked_is_nothing_done() -> None:
 
 
 def test_absent_clients_have_no_job_and_the_reason_for_a_query_does_not_matter() -> None:
-    clients = build_federation(make_run(), KernelCache()).responder
-    assert isinstance(clients, ClientResponder)
-    weights = clients.first_weights(1)
+    federation, kernel = build_federation(make_run(), KernelCache()), CountingKernel()
+    task, watched = federation.task, replace(federation, kernel=kernel)
     attendance = Attendance(np.array([0, 2, 5]), np.array([3, 0, 1]))
-    jobs = clients.make_jobs(ClientWork(7, weights, attendance))
+
+    def list_jobs(number: int, weights: Vector) -> list[LocalJob]:
+        clients = federation.clients
+        carry_out([(watched, ClientWork(number, weights, attendance, clients, lambda _: None))])
+        return kernel.jobs.pop()
+
+    true, decoy = (task.draw_weights(seed) for seed in (1, 2))
+    jobs = list_jobs(7, true)
     assert [len(job.rows) for job in jobs] == [60, 20]
     for client, job in zip((0, 5), jobs, strict=True):
-        assert set(job.rows) <= set(clients.task.clients[client].tolist())
+        assert set(job.rows) <= set(task.clients[client].tolist())
         assert len(set(job.rows.tolist())) == len(job.rows)
-    decoy = clients.make_jobs(ClientWork(7, clients.first_weights(2), attendance))
-    assert [job.rows.tolist() for job in decoy] == [job.rows.tolist() for job in jobs]
-    assert [job.seed for job in decoy] == [job.seed for job in jobs]
-    later = clients.make_jobs(ClientWork(8, weights, attendance))
+    others = list_jobs(7, decoy)
+    assert [job.rows.tolist() for job in others] == [job.rows.tolist() for job in jobs]
+    assert [job.seed for job in others] == [job.seed for job in jobs]
+    later = list_jobs(8, true)
     assert [job.seed for job in later] != [job.seed for job in jobs]
 
 
@@ -142,11 +149,11 @@ def test_runs_do_not_depend_on_what_runs_beside_them(tmp_path: Path) -> None:
 
 
 def test_equal_weights_are_scored_on_the_validation_set_of_each_run() -> None:
-    one = build_federation(make_run(), KernelCache()).responder
-    assert isinstance(one, ClientResponder)
+    one = build_federation(make_run(), KernelCache())
     labels = np.roll(one.task.validation.labels, 1)
     task = replace(one.task, validation=Examples(one.task.validation.features, labels))
-    other, weights = replace(one, task=task), one.first_weights(3)
-    assert one.score(weights) != other.score(weights)
-    found = carry_out([(clients, ScoreWork(weights)) for clients in (one, other, one)])
-    assert found == [one.score(weights), other.score(weights), one.score(weights)]
+    other, weights = replace(one, clients=Clients(task)), one.task.draw_weights(3)
+    scores = [run.validation.score(weights) for run in (one, other, one)]
+    assert scores[0] != scores[1]
+    found = carry_out([(run, ScoreWork(weights)) for run in (one, other, one)])
+    assert found == scores

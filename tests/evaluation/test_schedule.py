@@ -19,7 +19,7 @@ from covertfl.errors import InvalidInput
 from covertfl.evaluation import schedule as schedule_bound
 from covertfl.evaluation.schedule import (
     bound_best_eavesdropper,
-    exchangeable_bound,
+    guessing_bound,
     trajectory_log_probs,
 )
 from covertfl.solvers.backward_induction import solve_horizon
@@ -220,9 +220,9 @@ def test_batches_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_exchangeable_trajectories() -> None:
-    assert [exchangeable_bound(k) for k in (1, 2, 4)] == [1.0, 0.5, 0.25]
+    assert [guessing_bound(k) for k in (1, 2, 4)] == [1.0, 0.5, 0.25]
     with pytest.raises(InvalidInput, match="num_trajectories must be a whole number of at least 1"):
-        exchangeable_bound(0)
+        guessing_bound(0)
 
 
 def test_refusals() -> None:

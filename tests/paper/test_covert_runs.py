@@ -153,16 +153,14 @@ def test_estimate_by_hand() -> None:
     scores = [[0.2, 0.8], [0.1, 0.4, 0.3, 0.9]]
 
     def make_state(number: int, updates: int, moves: int) -> Any:
-        learner = replace(
-            state.learner,
-            true=true[updates],
-            decoys=(decoy[moves],),
-            updates=updates,
-            moves=(moves,),
+        scheme = replace(
+            state.scheme, true=true[updates], decoy=decoy[moves], updates=updates, moves=moves
         )
         queries = (min(number, 2), max(number - 2, 0))
         found = (scores[0][updates], scores[1][moves])
-        return replace(state, round=number, learner=learner, queries=queries, scores=found)
+        return replace(
+            state, round=number, scheme=scheme, updates=updates, queries=queries, scores=found
+        )
 
     heard = Listening(make_state(0, 0, 0))
     for number, (updates, moves) in enumerate([(1, 0), (1, 0), (1, 1), (1, 2), (1, 3)], start=1):

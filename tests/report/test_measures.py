@@ -41,8 +41,10 @@ def test_a_guess_among_several_trajectories(folder: Path) -> None:
     assert find_guess(read_run_records(folder / "seed-0")) == 0.5
     path = folder / "seed-0" / "run.toml"
     text = path.read_text()
-    assert text.count('kind = "optimal"') == 1
-    path.write_text(text.replace('"optimal"', '"exchangeable"\ntrajectories = 4'))
+    own = '[policy]\nkind = "optimal"\n\n[decoy]\nkind = "public"\n'
+    assert text.count(own) == text.count('task = "digits"\n') == 1
+    text = text.replace('task = "digits"\n', 'task = "digits"\nscheme = "exchangeable"\n')
+    path.write_text(text.replace(own, "[exchangeable]\ntrajectories = 4\n"))
     assert find_guess(read_run_records(folder / "seed-0")) == 0.25
 
 

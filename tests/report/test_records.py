@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -107,6 +108,16 @@ def test_runs_of_different_settings(folder: Path) -> None:
     path = folder / "seed-1" / "run.toml"
     path.write_text(path.read_text().replace('"optimal"', '"greedy"'))
     assert "differ in more than their seeds ([policy] kind)" in read_page(folder).words
+
+
+def test_a_page_names_the_scheme_of_its_runs(tmp_path: Path) -> None:
+    """Not every scheme has a policy and a decoy."""
+    run_small(tmp_path / "run", scheme="exchangeable", exchangeable={"trajectories": 4})
+    found = re.search(
+        r"1 run of the task digits, (.*), 12 queries", read_page(tmp_path / "run").words
+    )
+    assert found is not None
+    assert "exchangeable" in found[1] and "unknown" not in found[1]
 
 
 def test_a_queue_as_training_writes_it(tmp_path: Path) -> None:

@@ -7,53 +7,60 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from covertfl.runs.clients import ClientResponder
-from covertfl.runs.responder import ServerWork
 from scipy import stats
 
-from covertfl.runs.participation import Attendance
+from covertfl.decision.policy import Observation
 from covertfl.runs.records import summarise
-from covertfl.runs.state import start_run
+from covertfl.runs.simulated import SimulatedEngine, make_client_job
+from covertfl.runs.state import Federation, start_run
+from covertfl.runs.train import KernelCache, build_federation
 from covertfl.schemes.replies import SiftedReplies
 from covertfl.schemes.scheme import Outcome, Query
 from tests.support.played_runs import build, play, play_with_faults
+from tests.support.small_runs import make_run
 
-NO_ONE = Attendance(np.empty(0, np.int64), np.empty(0, np.int64))
-NO_REPLIES = SiftedReplies((), (), np.empty(0, np.int64), ())
+NO_ONE = np.empty(0, np.int64)
+NO_REPLIES = SiftedReplies((), (), NO_ONE, ())
+
+
+def find_engine(federation: Federation) -> SimulatedEngine:
+    assert isinstance(federation.engine, SimulatedEngine)
+    return federation.engine
+
+
+def accepts(federation: Federation, state: int, number: int) -> bool:
+    """Return whether a round with 500 examples is accepted."""
+    acceptance, sizes = find_engine(federation).acceptance, federation.clients.sizes
+    return acceptance.accepts(sizes, state, number, 500)
 
 
 def test_rounds_are_accepted_with_the_probabilities_of_the_model() -> None:
     federation = build(federation={"acceptance": "model"})
     for state, prob in enumerate(federation.settings.problem.oracle.success.tolist()):
-        accepted = [federation.responder.is_accepted(state, n, 500) for n in range(1, 1501)]
+        accepted = [accepts(federation, state, number) for number in range(1, 1501)]
         assert stats.binomtest(sum(accepted), len(accepted), prob).pvalue > 1e-3
 
 
 def test_a_secret_hides_acceptance_and_decoys_but_not_the_clients_own_work() -> None:
     """Clients know the seed: with it they reproduce their own jobs, and nothing of the learner."""
-    changes = {"acceptance": "model"}
-    federation = build(federation=changes, decoy={"kind": "random"})
-    learner = start_run(federation).learner
-    query = Query(3, 1, 1, learner.decoys[0])
-    outcome = Outcome(NO_ONE, 0, NO_REPLIES, True)
+    settings = make_run(federation={"acceptance": "model"}, decoy={"kind": "random", "gated": True})
+    kernels = KernelCache()
+    state = start_run(build_federation(settings, kernels)).scheme
+    query = Query(3, Observation(1, 1), state.decoy, 1, 0.5, needs_replies=False)
+    outcome = Outcome(NO_ONE, NO_ONE, 0, NO_REPLIES, True)
 
     def look(secret: int | None) -> list[object]:
-        responder = federation.responder
-        assert isinstance(responder, ClientResponder)
-        hidden = replace(responder, settings=replace(federation.settings, secret=secret))
-        moving = hidden.propose(learner, query, outcome)
-        work = next(moving)
-        assert isinstance(work, ServerWork)
-        (job, *_) = work.plan()
-        results = [learner.decoys[0] + np.float32(0.1), learner.decoys[0] + np.float32(0.2)]
+        hidden = build_federation(replace(settings, secret=secret), kernels)
+        moving = hidden.scheme.learn(state, query, outcome, hidden.engine.aggregator)
+        (job, *_) = next(moving).plan()
         with pytest.raises(StopIteration) as moved:
-            moving.send(results)
-        own = hidden.make_client_job(2, 2, learner.true, 3)
+            moving.send([state.decoy + np.float32(0.1), state.decoy + np.float32(0.2)])
+        own = make_client_job(hidden.settings, hidden.task, 2, 2, state.true, 3)
         return [
             (own.seed, own.rows.tobytes()),
-            [hidden.is_accepted(1, number, 500) for number in range(1, 50)],
+            [accepts(hidden, 1, number) for number in range(1, 50)],
             (job.seed, job.rows.tobytes()),
-            moved.value.value.tobytes(),
+            moved.value.value.state.decoy.tobytes(),
         ]
 
     public, one, other = look(None), look(1), look(2)
@@ -65,22 +72,23 @@ def test_a_secret_hides_acceptance_and_decoys_but_not_the_clients_own_work() -> 
 def test_each_client_has_its_own_seed_in_each_round() -> None:
     """The seed decides about dropout: with one seed for all, their noise would not average out."""
     federation = build()
-    responder, weights = federation.responder, start_run(federation).learner.true
-    assert isinstance(responder, ClientResponder)
+    weights = start_run(federation).scheme.true
     places = [(client, number) for client in range(6) for number in range(1, 6)]
-    seeds = [responder.make_client_job(client, 1, weights, n).seed for client, n in places]
+    seeds = [
+        make_client_job(federation.settings, federation.task, client, 1, weights, number).seed
+        for client, number in places
+    ]
     assert len(set(seeds)) == len(places)
 
 
 def test_by_data_a_round_is_accepted_when_enough_examples_arrive() -> None:
     federation = build(rounds=60, policy={"kind": "greedy"})
-    responder = federation.responder
-    assert isinstance(responder, ClientResponder)
-    total = int(responder.sizes.sum())
+    sizes = federation.clients.sizes
+    total = int(sizes.sum())
     _, records, _ = play(federation)
     for record in records:
         examples = sum(
-            min(batches * 20, int(responder.sizes[client]))
+            min(batches * 20, int(sizes[client]))
             for client, batches in zip(record["clients"], record["batches"], strict=True)
         )
         assert record["examples"] == examples
@@ -95,7 +103,7 @@ def test_a_round_with_nothing_valid_is_failed_and_moves_nothing() -> None:
         federation, lambda reply: replace(reply, values=np.full_like(reply.values, np.nan))
     )
     assert not any(record["accepted"] or record["updated"] for record in records)
-    assert final.learner.true.tobytes() == start_run(federation).learner.true.tobytes()
+    assert final.scheme.true.tobytes() == start_run(federation).scheme.true.tobytes()
     assert final.queue.backlog == 4
     sent = sum(sum(batches > 0 for batches in record["batches"]) for record in records)
     summary = summarise(federation, final)
@@ -132,5 +140,5 @@ def test_refused_replies_bring_no_examples_and_leave_no_trace(acceptance: str) -
         present = dict(zip(record["clients"], record["batches"], strict=True))
         assert record["examples"] == (100 if present.get(5, 0) > 0 else 0)
         assert not (record["updated"] and record["examples"] == 0)
-    assert final.learner.updates > 0
-    np.testing.assert_array_equal(final.learner.true, np.full_like(final.learner.true, 0.01))
+    assert final.updates > 0
+    np.testing.assert_array_equal(final.scheme.true, np.full_like(final.scheme.true, 0.01))

@@ -9,6 +9,7 @@ from scipy import stats
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.runs.records import summarise
+from covertfl.schemes.scheduled import Scheduled
 from covertfl.solvers.constrained import solve_queue
 from tests.support.played_runs import build, play, play_queue
 from tests.support.small_runs import DRAWN_QUEUE
@@ -56,7 +57,8 @@ def test_costs_by_state_and_arrivals_by_size_are_those_of_the_records() -> None:
     cost = {"learning": {"shape": "linear", "scale": 0.6, "by_state": factors}}
     queue = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": sizes}
     federation, final, records, _ = play_queue(rounds=600, cost=cost, queue=queue)
-    policy = federation.policy.policy
+    assert isinstance(federation.scheme, Scheduled)
+    policy = federation.scheme.policy.policy
     assert isinstance(policy, QueueTable) and policy.table.shape == (3, 3, 7)
     learning = 0.0
     for record in records:

@@ -210,7 +210,7 @@ def test_a_log_with_gaps_is_replayed_in_the_states_that_it_was_fitted_with(tmp_p
     fitted = fit_oracle(log, min_examples=1000.0)
     problem = tmp_path / "problem.toml"
     problem.write_text(format_problem(fitted))
-    keys: dict[str, Any] = {"federation": {"log": str(path)}, "policy": {"problem": str(problem)}}
+    keys: dict[str, Any] = {"federation": {"log": str(path)}, "problem": str(problem)}
     settings = build_run({"task": "digits", "rounds": 20, **keys}, "run.toml", folder=tmp_path)
     recorded = read_recorded(settings)
     assert recorded is not None

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from covertfl.arrays import FloatArray
-from covertfl.decision.policy import Observation
-from covertfl.runs import actions, clients, participation, rounds
+from covertfl.runs import participation, round as round_module, simulated
 from covertfl.runs.records import summarise
+from covertfl.runs.round import Begun, draw_arrival, observe
 from covertfl.runs.state import pack_state, start_run, unpack_state
-from covertfl.schemes.policies import RunPolicy
+from covertfl.schemes import scheduled
 from covertfl.seeding import Stream, make_generator, make_generator_and_seed
-from tests.support.played_runs import build, play
+from tests.support.exchangeable_runs import BASES
+from tests.support.played_runs import DRAWN_HORIZON, build, play
 from tests.support.small_runs import DRAWN_QUEUE, HORIZON, QUEUE
 
 ALWAYS_SAME = ("round", "oracle_state", "arrival", "clients", "batches", "examples", "accepted")
@@ -63,14 +64,14 @@ def test_no_stream_is_drawn_from_twice(
         opened[(stream, *place)] += 1
         return make_generator_and_seed(seed, stream, *place)
 
-    monkeypatch.setattr(clients, "make_generator_and_seed", open_seeded)
-    for module in (clients, actions, participation, rounds):
+    monkeypatch.setattr(simulated, "make_generator_and_seed", open_seeded)
+    for module in (participation, round_module, scheduled):
         monkeypatch.setattr(module, "make_generator", open_stream)
     play(federation)
     assert max(opened.values()) == 1
     used = {stream for stream, *_ in opened}
     assert {Stream.ORACLE, Stream.ACTION, Stream.PARTICIPATION} <= used
-    assert {Stream.ACCEPTANCE, Stream.CLIENT} <= used
+    assert {Stream.ACCEPTANCE, Stream.CLIENT, Stream.MOVE, Stream.DECOY} <= used
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,8 @@ def test_no_stream_is_drawn_from_twice(
         (QUEUE, {}),
         (DRAWN_QUEUE, {"policy": {"kind": "spga", "refresh": 7}}),
         (DRAWN_QUEUE, {"policy": {"kind": "spga", "refresh": 7, "live": "search"}}),
+        (BASES["horizon"], {"exchangeable": {"trajectories": 4}}),
+        (BASES["queue"], {"federation": {"algorithm": "fedsgd"}}),
     ],
 )
 def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[str, Any]) -> None:
@@ -88,139 +91,37 @@ def test_a_run_resumes_from_any_checkpoint(base: dict[str, Any], changes: dict[s
     final, records, folder = play(federation)
     for checkpoint in folder.checkpoints[:: max(len(records) // 4, 1)]:
         facts = json.loads(json.dumps({**checkpoint.facts, "round": checkpoint.round}))
-        state = unpack_state(replace(checkpoint, facts=facts), iter(records[: checkpoint.round]))
+        state = unpack_state(
+            replace(checkpoint, facts=facts), iter(records[: checkpoint.round]), federation
+        )
         if state.round == len(records):
             continue
         again, later, _ = play(federation, state)
         assert later == records[state.round :]
-        assert again.learner.true.tobytes() == final.learner.true.tobytes()
-        layout = federation.responder.layout
-        assert pack_state(again, layout).facts == pack_state(final, layout).facts
+        packed, expected = (pack_state(federation, each) for each in (again, final))
+        assert packed.facts == expected.facts
+        assert packed.arrays.keys() == expected.arrays.keys()
+        for name, array in packed.arrays.items():
+            assert array.tobytes() == expected.arrays[name].tobytes()
         assert again.seen == final.seen
         assert summarise(federation, again) == summarise(federation, final)
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
-def test_the_model_moves_in_accepted_learning_rounds_alone(algorithm: str) -> None:
-    """Equation (4), with both indicators: no reply of a rejected round is used."""
-    changes = {"algorithm": algorithm, "acceptance": "model"}
-    federation = build(policy={"kind": "greedy"}, rounds=30, federation=changes)
-    final, records, folder = play(federation)
-    true = [
-        start_run(federation).learner.true,
-        *(kept.arrays["true"] for kept in folder.checkpoints),
-    ]
-    learned = [record["action"] == "learn" for record in records]
-    accepted = [record["accepted"] for record in records]
-    for number, record in enumerate(records):
-        is_moved = true[number].tobytes() != true[number + 1].tobytes()
-        assert is_moved == (learned[number] and accepted[number]), number
-        assert is_moved == record["updated"] or not learned[number]
-    rejected = [r for r in records if r["action"] == "learn" and not r["accepted"]]
-    assert sum(record["examples"] > 0 for record in rejected) > 1
-    assert final.learner.updates == sum(map(all, zip(learned, accepted, strict=True))) == 4
-    assert final.learner.memory is None or final.learner.memory.steps == 4
+def test_arrivals_have_the_probability_of_the_problem() -> None:
+    federation = build(DRAWN_QUEUE)
+    sizes = [draw_arrival(federation, number) for number in range(1, 5001)]
+    assert set(sizes) == {0, 2}
+    assert stats.binomtest(sizes.count(2), 5000, 0.1).pvalue > 1e-3
+    assert draw_arrival(build(DRAWN_HORIZON), 1) == 0
 
 
-@pytest.mark.parametrize("method", ["exact", "search"])
-def test_a_refreshed_policy_is_cautious_first_and_then_another(method: str) -> None:
-    policy = {"kind": "spga", "refresh": 7, "live": method}
-    final, records, _ = play(build(DRAWN_QUEUE, policy=policy, queue={"arrival_prob": 0.2}))
-    cautious = [float(record["backlog"] > 0) for record in records]
-    learn_prob = [record["learn_prob"] for record in records]
-    assert learn_prob[:21] == cautious[:21]  # 21 is the first multiple of 7 with rounds enough
-    assert learn_prob[21:] != cautious[21:]
-    assert final.live.refreshed == 56
-    assert len(final.seen) == len(records)
-
-
-def test_greedy_stops_when_nothing_is_owed() -> None:
-    final, records, _ = play(build(policy={"kind": "greedy"}, rounds=30))
-    assert final.queue.backlog == 0
-    assert final.learner.updates == 4
-    assert all((record["action"] == "learn") == (record["backlog"] > 0) for record in records)
-
-
-def test_always_learn_continues_when_nothing_is_owed() -> None:
-    final, records, _ = play(build(policy={"kind": "always-learn"}, rounds=30))
-    accepted = sum(record["accepted"] for record in records)
-    assert final.learner.updates == accepted > 4
-    assert final.exposure == 1.0
-    assert [record["updated"] for record in records] == [record["accepted"] for record in records]
-
-
-def test_always_obfuscate_never_moves_the_model() -> None:
-    federation = build(policy={"kind": "always-obfuscate"}, decoy={"gated": True})
-    final, records, _ = play(federation)
-    assert final.learner.true is not None
-    assert final.learner.true.tobytes() == start_run(federation).learner.true.tobytes()
-    assert final.exposure == 0.0
-    assert summarise(federation, final)["updates_missing"] == 4
-    moved = sum(record["accepted"] for record in records)
-    assert final.learner.moves == (moved,)
-
-
-def test_random_uses_every_reply() -> None:
-    federation = build(policy={"kind": "random"}, federation={"min_share": 1.0})
-    final, records, _ = play(federation)
-    learned = [record for record in records if record["action"] == "learn"]
-    assert len(learned) == 4
-    assert not any(record["accepted"] for record in records)
-    assert all(record["updated"] == (record["examples"] > 0) for record in learned)
-    assert final.learner.updates > 0
-
-
-def test_an_ungated_decoy_moves_in_every_obfuscating_round() -> None:
-    policy = {"kind": "always-obfuscate"}
-    gated, records, _ = play(build(policy=policy, decoy={"gated": True}))
-    free, _, _ = play(build(policy=policy, decoy={"gated": False}))
-    assert free.learner.moves == (12,)
-    assert gated.learner.moves == (sum(record["accepted"] for record in records),)
-
-
-@dataclass(frozen=True)
-class HalfPolicy:
-    """A policy that learns in half of the rounds, whatever it observes."""
-
-    def learn_prob(self, observation: Observation) -> FloatArray:
-        return np.full(np.shape(observation.oracle_state), 0.5)
-
-
-@pytest.mark.parametrize("takes_every_reply", [False, True])
-def test_a_matched_decoy_moves_as_often_as_the_truth(takes_every_reply: bool) -> None:
-    federation = build(DRAWN_QUEUE, rounds=600)
-    half = RunPolicy(HalfPolicy(), updates_unowed=True, takes_every_reply=takes_every_reply)
-    final, records, _ = play(replace(federation, policy=half))
-    queries = final.learning_queries
-    of_truth, of_decoy = final.learner.updates / queries, final.learner.moves[0] / (600 - queries)
-    assert of_decoy == pytest.approx(of_truth, abs=0.08)
-    # Now and then all clients are absent.
-    assert 0.9 < of_truth < 1.0 if takes_every_reply else 0.3 < of_truth < 0.7
-    # It does not repeat the decision of its round, which the policy knows something about.
-    accepted = sum(record["accepted"] for record in records if record["action"] == "obfuscate")
-    assert final.learner.moves[0] != accepted
-
-
-def test_when_a_matched_decoy_moves_follows_from_the_secret() -> None:
-    """Clients may know the seed of the data, from which the moves must not be computable."""
-    federation = build(DRAWN_QUEUE, rounds=40, policy={"kind": "always-obfuscate"})
-    moves = []
-    for secret, seed in ((1, 3), (2, 3), (1, 4)):
-        settings = replace(federation.settings.with_seed(seed), secret=secret)
-        _, _, folder = play(replace(federation, settings=settings))
-        moves.append([checkpoint.facts["moves"] for checkpoint in folder.checkpoints])
-    assert moves[0] != moves[1]
-    assert moves[0] == moves[2]
-
-
-def test_only_the_trajectory_that_was_queried_moves() -> None:
-    _, records, folder = play(build(rounds=30, policy={"kind": "greedy"}))
-    arrays = [checkpoint.arrays for checkpoint in folder.checkpoints]
-    names = ("true", "decoy-1")
-    queried = set()
-    for record, before, after in zip(records[1:], arrays, arrays[1:], strict=False):
-        for number, name in enumerate(names):
-            if number != record["trajectory"]:
-                assert before[name].tobytes() == after[name].tobytes()
-        queried.add(record["trajectory"])
-    assert queried == {0, 1}
+def test_an_arrival_that_the_problem_does_not_foresee_has_the_next_larger_index() -> None:
+    """From a file of arrivals: 2 is taken as 3, and 9 as the largest."""
+    sizes = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": {"1": 0.1, "3": 0.05}}
+    federation = replace(build(DRAWN_QUEUE, queue=sizes), arrivals={1: 2, 2: 9, 3: 1})
+    state, seen = start_run(federation), []
+    for number in range(4):
+        begun = Begun(replace(state, round=number), federation.clients)
+        found = observe(federation, begun)
+        seen.append((found.arrival, found.observation.arrival))
+    assert seen == [(2, 2), (9, 2), (1, 1), (0, 0)]

@@ -174,7 +174,7 @@ def test_a_cancelled_exact_purge_has_its_rows_back_in_a_later_replay(tmp_path: P
         forgetting = RoundChanges(federation, store, lambda _: None, frozenset({2}))
         plain = RoundChanges(federation, store, lambda _: None)
         held = {
-            name: [len(changes.edit_responder(at).task.clients[3]) for at in (3, 8, 9, 12)]
+            name: [len(changes.edit_clients(at).task.clients[3]) for at in (3, 8, 9, 12)]
             for name, changes in (("forgetting", forgetting), ("plain", plain))
         }
     whole = len(rows)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from covertfl.runs.clients import ClientResponder
 from hypothesis import given, settings, strategies as st
 
 from covertfl.kernels.job import Examples
@@ -115,17 +114,11 @@ def test_the_rows_that_a_purge_takes_are_those_that_clients_hold() -> None:
     assert list_purged(task, purge).tolist() == [0, 1, 2, 3, 6, 9, 12, 15, 18]
 
 
-@pytest.mark.parametrize("policy", ["greedy", "exchangeable"])
-def test_new_rows_look_like_the_tasks_own(policy: str) -> None:
+@pytest.mark.parametrize("scheme", ["scheduled", "exchangeable"])
+def test_new_rows_look_like_the_tasks_own(scheme: str) -> None:
     """What a client held as raw numbers comes out as the row that the task made of them."""
-    changes = (
-        {"policy": {"kind": policy}}
-        if policy == "greedy"
-        else {"policy": {"kind": policy, "trajectories": 2}}
-    )
-    federation = build_federation(make_run(SERVICE, **changes), KernelCache())
-    assert isinstance(federation.responder, ClientResponder)
-    task = federation.responder.task
+    task = build_federation(make_run(SERVICE, scheme=scheme), KernelCache()).task
+    assert (task.public_map is not None) == (scheme == "exchangeable")
     raw, made = task.train.features[:30].astype(np.float64), task.train.features[:30]
     if task.public_map is not None:
         # The map is affine and invertible: solve for what it was given.
@@ -149,21 +142,22 @@ def test_new_rows_look_like_the_tasks_own(policy: str) -> None:
 
 def test_the_membership_test_counts_pairs_of_the_same_class() -> None:
     federation = build_federation(make_run(SERVICE, policy={"kind": "greedy"}), KernelCache())
-    clients = federation.responder
-    assert isinstance(clients, ClientResponder)
-    task, weights = clients.task, clients.first_weights(4)
+    task, kernel = federation.task, federation.kernel
+    weights = task.draw_weights(4)
     rows = task.clients[1][:25]
-    outputs = clients.kernel.predict(weights, task.train.features[rows])
+    outputs = kernel.predict(weights, task.train.features[rows])
     ours = compute_losses(outputs, task.train.labels[rows], task.loss)
-    fresh = clients.kernel.predict(weights, task.validation.features)
+    fresh = kernel.predict(weights, task.validation.features)
     theirs = compute_losses(fresh, task.validation.labels, task.loss)
     wins = []
     for loss, label in zip(ours, task.train.labels[rows], strict=True):
         others = theirs[task.validation.labels == label]
         assert len(others)
         wins.append(np.mean((loss < others) + 0.5 * (loss == others)))
-    assert measure_membership(clients, weights, rows) == pytest.approx(np.mean(wins), abs=1e-12)
-    assert measure_membership(clients, weights, rows[:0]) is None
+    validation = federation.validation
+    found = measure_membership(validation, task, weights, rows)
+    assert found == pytest.approx(np.mean(wins), abs=1e-12)
+    assert measure_membership(validation, task, weights, rows[:0]) is None
 
 
 @settings(max_examples=50, deadline=None)

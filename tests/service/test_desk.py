@@ -13,7 +13,8 @@ from covertfl.models.export import export_model
 from covertfl.runs.checkpoint import read_checkpoint, read_state
 from covertfl.runs.folder import RunFolder
 from covertfl.runs.queue import OwedTask, UpdateQueue
-from covertfl.runs.train import find_task
+from covertfl.runs.state import pack_state, start_run, unpack_state
+from covertfl.runs.train import KernelCache, build_federation, find_task
 from covertfl.service.store import Store, Version
 from covertfl.training import train
 from tests.support.played_services import (
@@ -35,7 +36,7 @@ from tests.support.small_runs import (
 )
 
 GREEDY: dict[str, Any] = {"policy": {"kind": "greedy"}}
-EXCHANGEABLE: dict[str, Any] = {"policy": {"kind": "exchangeable", "trajectories": 2}}
+EXCHANGEABLE: dict[str, Any] = {"scheme": "exchangeable", "exchangeable": {"trajectories": 2}}
 LIVE: dict[str, Any] = {"policy": {"kind": "spga", "refresh": 20}}
 DRAWN: dict[str, Any] = merge(
     DRAWN_QUEUE,
@@ -274,20 +275,21 @@ def test_the_optimizer_starts_anew_only_where_a_task_asks_for_it(tmp_path: Path)
         play_service(tmp_path / name, {1: asked}, 60, **changes)
         checkpoint = read_checkpoint(tmp_path / name)
         assert checkpoint is not None and checkpoint.facts["updates"] == 6
-        steps[name] = checkpoint.facts["memory_steps"]
+        steps[name] = checkpoint.facts["scheme"]["memory_steps"]
     assert steps == {"on": 6, "anew": 3}
 
 
-def test_a_long_queue_is_packed_in_few_rows(tmp_path: Path) -> None:
-    from covertfl.runs.packing import _pack_queue, _unpack_queue
-
+def test_a_long_queue_is_packed_in_few_rows() -> None:
     tasks = tuple(OwedTask(number, 3, 4, 4) for number in range(5, 1000))
     tasks = (OwedTask(4, 1, 4, 2), *tasks, OwedTask(1001, 9, 3, 3, patience=3, most=9, best=0.5))
     queue = UpdateQueue(tasks, arrived=1001, lost=0)
-    packed = _pack_queue(queue)
-    assert len(packed["queue"]) == 3
-    assert _unpack_queue(packed) == queue
-    assert _pack_queue(UpdateQueue(tasks[:1]))["queue"] == [[4, 1, 4, 2]]
+    federation = build_federation(make_run(SERVICE, **GREEDY), KernelCache())
+    state = replace(start_run(federation), queue=queue)
+    packed = pack_state(federation, state)
+    assert len(packed.facts["queue"]) == 3
+    assert unpack_state(packed, iter(()), federation).queue == queue
+    short = pack_state(federation, replace(state, queue=UpdateQueue(tasks[:1])))
+    assert short.facts["queue"] == [[4, 1, 4, 2]]
 
 
 def test_a_service_is_not_trained_and_a_run_is_not_served(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from covertfl.engines.flower.grid import InProcessGrid
 from covertfl.errors import InvalidInput
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.train import KernelCache, RunProgress, build_federation
+from covertfl.schemes.exchangeable import Exchangeable
 from covertfl.service.flower import run_on_flower
 from covertfl.service.loop import as_service
 from covertfl.service.requests import Limits, check_request, parse_request
@@ -153,10 +154,11 @@ def test_after_a_jump_every_trajectory_is_sent_from_the_target(
     sent: dict[int, bytes] = {}
     for one in read_rounds(folder)[rollback.begun - 1 :]:
         sent.setdefault(one["trajectory"], read_query(folder, one["weights"]))
-    replicas = build_federation(make_run(SERVICE, **changes), KernelCache()).responder.replicas
-    if replicas is None:
+    scheme = build_federation(make_run(SERVICE, **changes), KernelCache()).scheme
+    if not isinstance(scheme, Exchangeable):
         assert sent[1] == target["decoy-1"] and sent.get(0, target["true"]) == target["true"]
         return
+    replicas = scheme.replicas
     checkpoint = read_checkpoint(folder)
     assert checkpoint is not None and set(sent) == set(range(replicas.size))
     true = checkpoint.arrays["true"]

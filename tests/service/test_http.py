@@ -40,6 +40,7 @@ ROUTES = [
     *(("DELETE", "/requests/1"), ("GET", "/status"), ("GET", "/rounds"), ("GET", "/versions")),
     *(("GET", "/policy"), ("GET", "/events"), ("GET", "/nothing"), ("POST", "/"), ("PUT", "/x")),
     *(("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/redoc"), ("HEAD", "/status")),
+    *(("GET", "/metrics"), ("HEAD", "/metrics")),
 ]
 STATUS_KEYS = {
     *("round", "backlog", "exposure", "mean_wait", "promised_wait", "version", "oracle_state"),
@@ -57,7 +58,7 @@ REQUEST_KEYS = {
 
 
 @pytest.mark.parametrize("given", [None, "Bearer wrong", "Basic " + TOKEN, "Bearer", TOKEN])
-def test_all_but_three_routes_need_the_token(client: Any, given: str | None) -> None:
+def test_all_but_two_routes_need_the_token(client: Any, given: str | None) -> None:
     del client.headers["Authorization"]
     for method, path in ROUTES:
         headers = {} if given is None else {"Authorization": given}
@@ -66,25 +67,33 @@ def test_all_but_three_routes_need_the_token(client: Any, given: str | None) -> 
         assert reply.headers["www-authenticate"] == "Bearer"
         if method != "HEAD":
             assert "Authorization must be Bearer" in refusal(reply, 401)
-    shown = client.get("/status", headers={"Authorization": f"bearer {TOKEN}"})
-    assert shown.status_code == 200
+    for path in ("/status", "/metrics"):
+        shown = client.get(path, headers={"Authorization": f"bearer {TOKEN}"})
+        assert shown.status_code == 200
 
 
 def test_no_route_is_forgotten(client: Any) -> None:
     known = {(method, route.path) for route in client.app.routes for method in route.methods}
     asked = {(method, path.replace("/1", "/{number}")) for method, path in ROUTES}
-    assert known - asked == {("GET", "/"), ("GET", "/metrics"), ("GET", "/health")}
+    assert known - asked == {("GET", "/"), ("GET", "/health")}
 
 
-def test_three_routes_need_no_token_and_show_no_data(client: Any, store: Store) -> None:
+def test_two_routes_need_no_token_and_show_no_data(client: Any, store: Store) -> None:
     del client.headers["Authorization"]
+    before = client.get("/").content, client.get("/health").content
+    assert b"<title>" in before[0] and json.loads(before[1]) == {"state": "ok"}
+    store.add_round(12, RECORD)
+    assert (client.get("/").content, client.get("/health").content) == before
+
+
+def test_metrics_count_rounds_for_whoever_has_the_token(client: Any, store: Store) -> None:
+    """When a round ended tells who can see the query how long the owner worked on it."""
     first = client.get("/metrics").text.splitlines()
     assert "covertfl_rounds_total 0" in first and "covertfl_rejected_replies_total 0" in first
     assert "covertfl_last_round_timestamp_seconds 0.0" in first
     store.add_round(12, RECORD)
-    assert b"<title>" in client.get("/").content
-    assert client.get("/health").json() == {"state": "ok"}
     metrics = client.get("/metrics")
+    assert metrics.status_code == 200
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = [line for line in metrics.text.splitlines() if not line.startswith("#")]
     values = dict(line.split() for line in lines)

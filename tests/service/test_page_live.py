@@ -25,7 +25,7 @@ from tests.support.service_page import (
 from tests.support.small_runs import merge
 
 pytestmark = [pytest.mark.browser, needs_chromium]
-EXCHANGEABLE = {"policy": {"kind": "exchangeable", "trajectories": 2}}
+EXCHANGEABLE = {"policy": None, "scheme": "exchangeable"}
 
 
 @pytest.mark.parametrize("changes", [{}, EXCHANGEABLE])

@@ -19,7 +19,7 @@ from tests.support.small_runs import QUEUE, make_run, read_arrays, read_rounds
 
 # Decoys that move by a draw count moves, and a jump counts as one.
 GATED: dict[str, Any] = {"decoy": {"gated": True}, "policy": {"kind": "greedy"}}
-EXCHANGEABLE: dict[str, Any] = {"policy": {"kind": "exchangeable", "trajectories": 2}}
+EXCHANGEABLE: dict[str, Any] = {"scheme": "exchangeable", "exchangeable": {"trajectories": 2}}
 SHIFTS: dict[int, Any] = {
     1: [{"kind": "shift", "updates": 3}],
     12: [{"kind": "shift", "updates": 2}],

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from covertfl.runs.clients import ClientResponder
 
 from covertfl.auditing.means import find_scheme
 from covertfl.decision.problem import QueueProblem
@@ -15,6 +14,7 @@ from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
 from covertfl.eavesdroppers.listeners import MajorityEavesdropper
 from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.engine import Validation
 from covertfl.runs.train import KernelCache, build_federation, find_task
 from covertfl.service.store import Store
 from covertfl.service.watch import Beliefs
@@ -92,7 +92,7 @@ def test_rows_of_a_context_can_be_named_after_a_restart(tmp_path: Path) -> None:
 def test_a_model_that_has_diverged_is_released_without_its_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ClientResponder, "measure_loss", lambda *_: float("nan"))
+    monkeypatch.setattr(Validation, "measure_loss", lambda *_: float("nan"))
     bodies = [{"kind": "shift", "updates": 1}, {"kind": "shift", "patience": 2, "updates": 50}]
     play_service(tmp_path / "s", {1: bodies}, 40, **GREEDY)
     with Store(tmp_path / "s") as store:
@@ -171,11 +171,11 @@ def test_a_refit_makes_a_policy_and_a_restart_around_it_changes_no_byte(tmp_path
     asked: dict[int, Any] = {at: [{"kind": "shift", "updates": 2}] for at in range(1, 312, 4)}
     play_service(tmp_path / "whole", asked, 312, base=DRAWN, **REFIT)
     checkpoint = read_checkpoint(tmp_path / "whole")
-    assert checkpoint is not None and checkpoint.facts["live"]["refreshed"] == 300
+    assert checkpoint is not None and checkpoint.facts["scheme"]["live"]["refreshed"] == 300
     for end in (299, 300, 303, None):
         play_service(tmp_path / "parts", asked, 312, base=DRAWN, stop_after=end, **REFIT)
     assert read_run_files(tmp_path / "parts") == read_run_files(tmp_path / "whole")
     plain = {**REFIT, "service": {"refit": False}}
     play_service(tmp_path / "plain", asked, 302, base=DRAWN, **plain)
     kept = read_checkpoint(tmp_path / "plain")
-    assert kept is not None and kept.facts["live"]["refreshed"] == 0
+    assert kept is not None and kept.facts["scheme"]["live"]["refreshed"] == 0

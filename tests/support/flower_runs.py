@@ -137,7 +137,8 @@ def run_exchangeable(
 ) -> Result:
     """Run such a federation with exchangeable replicas, which accepts every round."""
     scheme = {
-        "policy": {"kind": "exchangeable", "trajectories": trajectories},
+        "scheme": "exchangeable",
+        "exchangeable": {"trajectories": trajectories},
         "horizon": {"rounds": rounds, "updates": 3},
     }
     strategy = CovertStrategy(

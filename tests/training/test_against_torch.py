@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from covertfl.runs.clients import ClientResponder
 
 from covertfl import TrainingTask
 from covertfl.arrays import IntArray
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Layout, Vector
 from covertfl.runs.public import PublicTranscript
+from covertfl.runs.simulated import make_client_job
 from covertfl.runs.train import KernelCache, build_federation
 from tests.support.small_runs import make_run, read_arrays, read_rounds, run_small
 
@@ -72,9 +72,8 @@ def test_fedavg_is_the_plain_loop_over_clients(
     summary = run_small(tmp_path / "run", **changes)
     assert summary.updates_done == 1
     federation = build_federation(make_run(**changes), KernelCache())
-    responder = federation.responder
-    assert isinstance(responder, ClientResponder)
-    task, layout = responder.task, responder.layout
+    settings, task, layout = federation.settings, federation.task, federation.layout
+    optimizing = settings.sections.federation.optimizer.make()
     [record] = read_rounds(tmp_path / "run")
     public = PublicTranscript(tmp_path / "run" / "public")
     sent = layout.join(public.read_weights(public.records[0].weights))
@@ -84,9 +83,9 @@ def test_fedavg_is_the_plain_loop_over_clients(
         if batches == 0:
             continue
         # Only the order of a client's examples is taken from the run.
-        rows = responder.make_client_job(client, batches, sent, 1).rows
+        rows = make_client_job(settings, task, client, batches, sent, 1).rows
         module = load_model(task, layout, sent)
-        local = make_torch_optimizer(module.parameters(), responder.optimizer)
+        local = make_torch_optimizer(module.parameters(), optimizing)
         for start in range(0, len(rows), 20):
             local.zero_grad()
             torch.autograd.backward(measure_loss(module, task, rows[start : start + 20]))
@@ -121,18 +120,18 @@ def test_fedsgd_with_one_client_is_the_optimizer(tmp_path: Path, optimizer: dict
     }
     summary = run_small(tmp_path / "run", **changes)
     federation = build_federation(make_run(**changes), KernelCache())
-    responder = federation.responder
-    assert isinstance(responder, ClientResponder)
-    task, layout = responder.task, responder.layout
+    settings, task, layout = federation.settings, federation.task, federation.layout
+    optimizing = settings.sections.federation.optimizer.make()
     public = PublicTranscript(tmp_path / "run" / "public")
     first = layout.join(public.read_weights(public.records[0].weights))
     module = load_model(task, layout, first)
-    server = make_torch_optimizer(module.parameters(), responder.optimizer)
+    server = make_torch_optimizer(module.parameters(), optimizing)
     steps = 0
     for record in read_rounds(tmp_path / "run"):
         if not record["updated"]:
             continue
-        rows = responder.make_client_job(0, record["batches"][0], first, record["round"]).rows
+        batches, number = record["batches"][0], record["round"]
+        rows = make_client_job(settings, task, 0, batches, first, number).rows
         server.zero_grad()
         torch.autograd.backward(measure_loss(module, task, rows))
         server.step()

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from covertfl.runs.clients import ClientResponder
 
 from covertfl import RunSummary
+from covertfl.runs.simulated import make_client_job
 from covertfl.runs.train import KernelCache, build_federation
 from covertfl.training import train
 from tests.support.small_runs import make_run, merge, read_folder, run_small
@@ -50,13 +50,13 @@ def test_a_learner_of_uneven_classes_tells_them_apart(
 
 
 def test_clients_train_on_their_own_classes_equally_often(uneven: dict[str, Any]) -> None:
-    clients = build_federation(make_run(**uneven), KernelCache()).responder
-    assert isinstance(clients, ClientResponder)
-    weights, labels = clients.first_weights(0), clients.task.train.labels
+    settings = make_run(**uneven)
+    task = build_federation(settings, KernelCache()).task
+    weights, labels = task.draw_weights(0), task.train.labels
     for client in range(6):
-        job = clients.make_client_job(client, 2, weights, 1)
-        assert np.sum(labels[job.rows]) == 20 and set(job.rows) <= set(clients.task.clients[client])
-        again = clients.make_client_job(client, 2, weights + 1, 1)
+        job = make_client_job(settings, task, client, 2, weights, 1)
+        assert np.sum(labels[job.rows]) == 20 and set(job.rows) <= set(task.clients[client])
+        again = make_client_job(settings, task, client, 2, weights + 1, 1)
         assert again.rows.tolist() == job.rows.tolist()  # whatever is sent
 
 

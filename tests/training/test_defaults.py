@@ -20,9 +20,10 @@ from covertfl.evaluation.bounds import service_capacity
 from covertfl.runs.records import MemoryRecords
 from covertfl.runs.round import run_rounds
 from covertfl.runs.settings import build_run
-from covertfl.runs.simulated import run_together
+from covertfl.runs.simulated import SimulatedEngine, run_together
 from covertfl.runs.state import Federation, RunState, start_run
 from covertfl.runs.train import KernelCache, build_federation
+from covertfl.schemes.scheduled import Scheduled
 from tests.support.slow_cases import mark_slow
 from tests.support.still_kernel import StillKernel
 
@@ -52,18 +53,19 @@ class Schedule:
 
 def draw_schedule(federation: Federation) -> Schedule:
     """Run a federation whose kernel trains nothing."""
-    clients = federation.responder
-    outputs = 1 if clients.task.loss == "binary" else 10
-    still = replace(clients, kernel=StillKernel(clients.kernel.layout, outputs))
-    federation, states = replace(federation, responder=still), [start_run(federation)]
+    scheme, outputs = federation.scheme, 1 if federation.task.loss == "binary" else 10
+    assert isinstance(scheme, Scheduled)
+    still = StillKernel(federation.layout, outputs)
+    scheme = replace(scheme, setup=replace(scheme.setup, kernel=still))
+    federation = replace(federation, kernel=still, scheme=scheme)
+    states = [start_run(federation)]
     rounds = run_rounds(federation, MemoryRecords(), states[0], states.append)
     [final] = run_together([(federation, rounds)])
     pairs = list(itertools.pairwise(states))
     return Schedule(
         [after.learning_queries > before.learning_queries for before, after in pairs],
         [
-            (after.learner.updates, after.learner.moves)
-            != (before.learner.updates, before.learner.moves)
+            (after.updates, after.scheme.moves) != (before.updates, before.scheme.moves)
             for before, after in pairs
         ],
         final,
@@ -72,11 +74,18 @@ def draw_schedule(federation: Federation) -> Schedule:
 
 def draw_seeds(federation: Federation, seeds: int) -> list[Schedule]:
     """Draw the rounds of runs that differ in their seeds; the data of one serve all."""
-    schedules = []
+    engine, scheme, schedules = federation.engine, federation.scheme, []
+    assert isinstance(engine, SimulatedEngine) and isinstance(scheme, Scheduled)
     for seed in range(seeds):
         settings = federation.settings.with_seed(seed)
-        own = replace(federation.responder, settings=settings)
-        schedules.append(draw_schedule(replace(federation, settings=settings, responder=own)))
+        acceptance = replace(engine.acceptance, settings=settings)
+        own = replace(
+            federation,
+            settings=settings,
+            engine=replace(engine, settings=settings, acceptance=acceptance),
+            scheme=replace(scheme, setup=replace(scheme.setup, hidden_seed=seed)),
+        )
+        schedules.append(draw_schedule(own))
     return schedules
 
 
@@ -87,7 +96,8 @@ def test_the_scheme_works_with_nothing_but_a_task(task: str) -> None:
     assert isinstance(federation.problem, FiniteHorizon)
     printed = federation.settings.problem.oracle.success
     assert federation.problem.oracle.success == pytest.approx(printed, abs=0.03)
-    planned = evaluate_horizon_policy(federation.problem, federation.policy.policy)
+    assert isinstance(federation.scheme, Scheduled)
+    planned = evaluate_horizon_policy(federation.problem, federation.scheme.policy.policy)
     schedules = draw_seeds(federation, SEEDS)
     assert min(schedule.count_moves(learns=False) for schedule in schedules) >= 4
     finished = np.mean([schedule.final.queue.backlog == 0 for schedule in schedules])
@@ -117,7 +127,7 @@ def more_repeats(schedule: Schedule) -> float:
 @pytest.mark.parametrize("name", mark_slow(PRESET_NAMES, ["main"]))
 @pytest.mark.parametrize("reading", mark_slow(READINGS, ["sound"]))
 def test_every_preset_trains(task: str, reading: str, name: str) -> None:
-    federation = build(task, policy={"preset": f"{reading}/{name}"})
+    federation = build(task, problem=f"{reading}/{name}")
     measured, printed = federation.measured, federation.settings.problem.oracle.success
     assert measured is not None
     assert measured == pytest.approx(printed, abs=0.13 if name == "states7" else 0.05)
@@ -131,6 +141,6 @@ def test_every_preset_trains(task: str, reading: str, name: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_queue_of_the_sound_reading_has_room(task: str) -> None:
-    problem = build(task, policy={"preset": "sound/queue"}).problem
+    problem = build(task, problem="sound/queue").problem
     assert isinstance(problem, QueueProblem)
     assert service_capacity(problem) > 1.05 * problem.load

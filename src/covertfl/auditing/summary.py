@@ -89,6 +89,7 @@ class AuditSummary:
         docs/paper_map.md), None if it does not apply
     mismatch : test of the rounds against the problem's oracle, None if it cannot be made
     notes : reasons to read the figures with care
+    scheme : of the runs, None if it is not known
     trajectories : rounds of the queries on each trajectory of a single run; empty for several
     not_tried : what eavesdroppers that were not tried would need, by name
     """
@@ -101,6 +102,7 @@ class AuditSummary:
     separation: Separation
     mismatch: Mismatch | None
     notes: tuple[str, ...]
+    scheme: str | None = None
     trajectories: tuple[tuple[int, ...], ...] = ()
     not_tried: Mapping[str, str] = field(default_factory=dict)
 
@@ -122,6 +124,7 @@ class AuditSummary:
             bound = {"value": self.bound.value, "interval": interval}
         return {
             "runs": self.num_runs,
+            "scheme": self.scheme,
             "learner": self.learner.to_dict(),
             "eavesdroppers": {threat.name: threat.to_dict() for threat in self.threats},
             "tiers": {tier.letter: tier.to_dict() for tier in self.tiers},
@@ -169,6 +172,7 @@ def summarise_audits(
         separation=separation,
         mismatch=mismatch,
         notes=(*_list_notes(runs, separation, mismatch), *notes),
+        scheme=None if federation is None else federation.settings.sections.scheme,
         trajectories=runs[0].seen if len(runs) == 1 else (),
         not_tried={name: need for run in runs for name, need in run.lacking.items()},
     )

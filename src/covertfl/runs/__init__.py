@@ -1,7 +1,7 @@
-"""A run, from its settings to its folder.
+"""What happens in a run, from its settings to its folder.
 
-Start with `rounds`, which plays one round after another (equation (1) of the paper).  Before it,
-`settings` and `run_file` say what a run is, and `build` assembles its parts; beside it, `actions`
-decides which trajectory is queried, `clients` answers, `learner` and `generations` move the
-trajectories; after it, `records`, `folder` and `checkpoint` remember, so that a run can be resumed.
+Start with `round`, the only loop.  `settings` reads the run file, `train` makes the run and carries
+it out, `state` is what one round hands to the next, `engine` says who answers (`simulated` does it
+in this process), `participation` who takes part and when that is enough, `queue` which updates are
+owed, `records`, `folder` and `checkpoint` what is kept.
 """

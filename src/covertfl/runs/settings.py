@@ -468,7 +468,7 @@ def _find_problem(sections: RunSections, name: str) -> tuple[Mapping[str, Any], 
     if not Path(source).exists():
         raise InvalidInput(
             f"{name}: problem must be a preset, one of {', '.join(list_presets())}, or the path of "
-            f"a problem file, got {shorten(sections.problem)}, which does not exist"
+            f"a problem file, got {source}, which does not exist"
         )
     content = parse_toml(read_text(source, "a problem file"), source)
     build_problem(content, source)  # reports mistakes under the problem file's own name

@@ -138,7 +138,8 @@ def test_replicas_share_their_buffers(tmp_path: Path) -> None:
     """Behind the pivot a sign flip changes nothing: all queries of a generation have the same."""
     seen, size = Seen(), 2
     scheme = {
-        "policy": {"kind": "exchangeable", "trajectories": size},
+        "scheme": "exchangeable",
+        "exchangeable": {"trajectories": size},
         "horizon": {"rounds": 8, "updates": 3},
     }
     strategy = CovertStrategy(

@@ -163,7 +163,7 @@ def test_a_strategy_moves_on_the_mean_as_on_all_replies(name: str) -> None:
     assert make is not None
     generator = np.random.default_rng(2)
     form = make_float_form(Layout(("weight", "bias"), ((5, 4), (5,))))
-    inner, stock = InnerStrategies(make, True, form, 1000), make()
+    inner, stock = InnerStrategies(make, 2, form, 1000, holds=False), make()
     weights = generator.normal(size=25).astype(np.float32)
     for number in range(1, 5):
         values = weights + generator.normal(size=(9, 25)).astype(np.float32)
@@ -176,7 +176,8 @@ def test_a_strategy_moves_on_the_mean_as_on_all_replies(name: str) -> None:
         replies = [make_reply(vector, count) for vector, count in zip(values, counts, strict=True)]
         stock.configure_train(number, sent, ConfigRecord(), NodeCountGrid(2))
         expected, _ = stock.aggregate_train(number, replies)
-        moved = inner.aggregate(0, weights, total.mean(), kept=True)
+        moved = inner.attempt(0, weights, total.mean(), keeps=True)
+        inner.keep(0)
         assert expected is not None and moved is not None
         np.testing.assert_allclose(moved, form.flatten(expected), rtol=2e-5, atol=2e-5)
         weights = moved

@@ -39,7 +39,8 @@ RUNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def exchange(trajectories: int, **federation: Any) -> dict[str, Any]:
     """Settings of an exchangeable run, with another federation."""
     return {
-        "policy": {"kind": "exchangeable", "trajectories": trajectories},
+        "scheme": "exchangeable",
+        "exchangeable": {"trajectories": trajectories},
         "federation": federation,
     }
 

@@ -49,12 +49,12 @@ WRAPPED: dict[str, Make | None] = {
 
 
 def set_choice(monkeypatch: pytest.MonkeyPatch, choice: int) -> None:
-    monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_: choice)
+    monkeypatch.setattr("covertfl.schemes.exchangeable.draw_choice", lambda *_: choice)
 
 
 def use_all_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every move use all replies, not only as many as those of the smallest round."""
-    monkeypatch.setattr("covertfl.runs.clients.find_level", lambda *_, **__: None)
+    monkeypatch.setattr("covertfl.schemes.exchangeable.find_level", lambda *_, **__: None)
 
 
 def move_by_hand(make: Make, out: Path, first: dict[str, Any]) -> dict[str, Any]:
@@ -96,11 +96,7 @@ def test_the_truth_moves_as_its_strategy_says(
             first.append({key: array.numpy() for key, array in arrays.items()})
 
     strategy = CovertStrategy(
-        make,
-        run={**RUN, "policy": {"kind": "exchangeable"}},
-        out=tmp_path,
-        task=make_task(),
-        seed=7,
+        make, run={**RUN, "scheme": "exchangeable"}, out=tmp_path, task=make_task(), seed=7
     )
     grid = InProcessGrid(make_app(), NODES)
     result = strategy.start(grid=grid, num_rounds=8, evaluate_fn=note)
@@ -221,11 +217,11 @@ def test_all_queries_are_encoded_in_the_round_in_which_all_move(
         written.append(rounds[-1])
         return write(self, weights)
 
-    def watch(self: Carrier, work: Any) -> Any:
+    def watch(self: Carrier, number: int, *given: Any) -> Any:
         before = len(written)
-        replies = ask(self, work)
+        replies = ask(self, number, *given)
         assert len(written) == before
-        rounds.append(work.round)
+        rounds.append(number)
         return replies
 
     monkeypatch.setattr(ArrayForm, "write", count)
@@ -270,7 +266,7 @@ def test_the_example_of_the_manual(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "features": public.features,
     }
     exec(code, names)
-    run = {**RUN, "task": "own", "policy": {"kind": "exchangeable"}}
+    run = {**RUN, "task": "own", "scheme": "exchangeable"}
     run["federation"] = {**RUN["federation"], "clients": NODES}
     settings = build_run(run, "run", folder=tmp_path).with_task(task)
     mapped = find_task(settings).public.features

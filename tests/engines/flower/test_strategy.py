@@ -35,6 +35,7 @@ from covertfl.runs.checkpoint import read_checkpoint
 from tests.support.flower_runs import (
     NODES,
     ROUNDS,
+    RUN,
     Witness,
     make_app,
     make_first,
@@ -144,10 +145,10 @@ def test_a_query_is_ready_before_its_round_begins(
         written[asks[-1]] += 1
         return write(self, weights)
 
-    def watch(self: Carrier, work: Any) -> Any:
+    def watch(self: Carrier, *given: Any) -> Any:
         asks.append(True)
         try:
-            return ask(self, work)
+            return ask(self, *given)
         finally:
             asks.append(False)
 
@@ -161,6 +162,36 @@ def test_a_query_is_ready_before_its_round_begins(
     each_round = 2 if make_strategy is None else 4
     # All start at the same arrays; after the cut they are apart.
     assert written == [1 + 2 + each_round * ROUNDS, 0]
+
+
+@pytest.mark.parametrize("make_strategy", [None, FedAvg])
+def test_encoding_does_not_tell_the_query_while_both_arms_have_the_same_arrays(
+    make_strategy: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Failed rounds move an ungated decoy alone: as much is written whether or not it was sent."""
+    written, write = [0], ArrayForm.write
+
+    def count(self: ArrayForm, weights: Any) -> Any:
+        written[-1] += 1
+        return write(self, weights)
+
+    monkeypatch.setattr(ArrayForm, "write", count)
+    changes = {"federation": {**RUN["federation"], "min_share": 0.9}, "decoy": {"gated": False}}
+    counts = []
+    for number, learns in enumerate([range(1, ROUNDS + 1), []]):
+        written[:] = [0]
+        run_covert(
+            tmp_path / str(number),
+            make_strategy,
+            list(learns),
+            changes=changes,
+            grid=InProcessGrid(
+                make_app(), NODES, connected=lambda number: range(NODES if number > 3 else 2)
+            ),
+            on_round=lambda _: written.append(0),
+        )
+        counts.append(list(written))
+    assert counts[0] == counts[1]
 
 
 class Decays(FedAvg):

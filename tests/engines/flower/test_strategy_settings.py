@@ -79,7 +79,7 @@ def change(**changes: Any) -> dict[str, Any]:
 
 
 SGD = change(federation={**RUN["federation"], "algorithm": "fedsgd"})
-REPLICAS = change(policy={"kind": "exchangeable"})
+REPLICAS = change(scheme="exchangeable")
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -126,7 +126,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"make_strategy": lambda: account(FedAvg())}, "must have no accountant"),
     (
         {"make_strategy": lambda: clip(FedAvg()), "run": change(decoy={"kind": "mirrored"})},
-        "needs a decoy that does not use replies",
+        "needs a scheme that does not use single replies",
     ),
     (
         {"make_strategy": lambda: clip(FedAvg()), "task": own(make_normed), "first": None},

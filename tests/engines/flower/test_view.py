@@ -265,7 +265,9 @@ def test_nothing_but_values_depends_on_the_choice(
 ) -> None:
     witnesses, slots = [], []
     for choice in range(trajectories):
-        monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_, taken=choice: taken)
+        monkeypatch.setattr(
+            "covertfl.schemes.exchangeable.draw_choice", lambda *_, taken=choice: taken
+        )
         witnesses.append(Witness())
         out = tmp_path / str(choice)
         grid = FaultyGrid(
@@ -333,17 +335,19 @@ def test_flipped_data_and_another_choice_give_the_same_weights(
 ) -> None:
     """What an eavesdropper without data sees does not tell which trajectory is the true one."""
     # Which replies a move uses is drawn by round, and another choice asks in other rounds.
-    monkeypatch.setattr("covertfl.runs.clients.find_level", lambda *_, **__: None)
+    monkeypatch.setattr("covertfl.schemes.exchangeable.find_level", lambda *_, **__: None)
     signs: list[Any] = []
 
     def note(*args: Any, **keywords: Any) -> Any:
         signs.append(span(*args, **keywords))
         return signs[-1]
 
-    monkeypatch.setattr("covertfl.runs.decoys.span", note)
+    monkeypatch.setattr("covertfl.schemes.exchangeable.span", note)
     public, flips = [], np.ones(3, dtype=np.float32)
     for choice in range(trajectories):
-        monkeypatch.setattr("covertfl.runs.decoys.draw_choice", lambda *_, taken=choice: taken)
+        monkeypatch.setattr(
+            "covertfl.schemes.exchangeable.draw_choice", lambda *_, taken=choice: taken
+        )
         out = tmp_path / str(choice)
         flips = signs[0][choice] if signs else flips
         grid = InProcessGrid(make_app(train=make_trainer(flips)), NODES)

@@ -51,8 +51,8 @@ def test_the_bundle_does_not_depend_on_the_scheme(tmp_path: Path) -> None:
 
 def test_nodes_get_the_public_map_and_nothing_else_of_replicas(tmp_path: Path) -> None:
     scheme: dict[str, Any] = {
-        "policy": {"kind": "exchangeable", "trajectories": 4},
-        "decoy": {"pivot": "weight"},
+        "scheme": "exchangeable",
+        "exchangeable": {"trajectories": 4, "pivot": "weight"},
         "federation": {**SMALL["federation"], "secret": str(tmp_path / "hidden.json")},
         "data": {"seed": 5},
     }
@@ -67,6 +67,8 @@ def test_nodes_get_the_public_map_and_nothing_else_of_replicas(tmp_path: Path) -
         ("federation", "secret"),
         ("task", "trajectories"),
         ("anything", "pivot"),
+        ("anything", "scheme"),
+        ("anything", "problem"),
         ("anything", "policy"),
         ("anything", "decoy"),
     ):

@@ -49,10 +49,9 @@ RUN: dict[str, Any] = {
     "engine": {"kind": "flower", "mode": "deployment", "round_seconds": 0.0},
 }
 EXCHANGEABLE: dict[str, Any] = {
-    **RUN,
+    "scheme": "exchangeable",
+    "federation": RUN["federation"],
     "engine": {"kind": "flower", "mode": "deployment"},  # rounds on a clock
-    "policy": {"kind": "exchangeable", "trajectories": 2},
-    "decoy": {},
 }
 
 

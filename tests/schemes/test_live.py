@@ -12,7 +12,7 @@ from covertfl.decision.policy import GreedyPolicy, Observation, QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.fitting.window import fit_window
-from covertfl.runs import live as live_module
+from covertfl.schemes import live as live_module
 from covertfl.schemes.live import (
     LIVE_ITERATIONS,
     MAKE_UP_ROUNDS,

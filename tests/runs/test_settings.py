@@ -21,6 +21,12 @@ from covertfl.runs.settings import (
     format_run,
     read_run,
 )
+from covertfl.schemes.policies import PolicySection
+from covertfl.schemes.registry import EARLIER, EARLIER_KINDS
+from covertfl.schemes.scheduled import DecoySection
+from covertfl.schemes.scheme import only_part
+from tests.support.commands import Run, refuse
+from tests.support.exchangeable_runs import BASES
 from tests.support.small_runs import HORIZON, QUEUE, make_run, merge
 
 
@@ -37,12 +43,8 @@ def write(tmp_path: Path, text: str) -> Path:
         ('task = "digits"\nfederation = { batch_size = 40 }', [8, 10, 14], 40),
         ('task = "toxicity"\nfederation = { participation = [5, 10, 20] }', [5, 10, 20], 40),
         ('task = "toxicity"\nfederation = { clients = 4 }', [1, 2, 4], 40),
-        ('task = "toxicity"\npolicy = { preset = "sound/tracking-before" }', [8, 11, 13], 40),
-        (
-            'task = "toxicity"\npolicy = { preset = "sound/states7" }',
-            [6, 8, 10, 11, 13, 14, 20],
-            40,
-        ),
+        ('task = "toxicity"\nproblem = "sound/tracking-before"', [8, 11, 13], 40),
+        ('task = "toxicity"\nproblem = "sound/states7"', [6, 8, 10, 11, 13, 14, 20], 40),
     ],
 )
 def test_participation_that_is_not_given_follows_from_the_problem(
@@ -66,10 +68,15 @@ def test_the_defaults_are_the_main_experiment(tmp_path: Path) -> None:
     assert (federation.acceptance, federation.min_share) == ("data", 0.25)
     assert (federation.algorithm, federation.batch_size) == ("fedavg", 40)
     assert (federation.optimizer.name, federation.optimizer.lr) == ("adam", 1e-3)
-    data, decoy = sections.data, sections.decoy
+    data = sections.data
     assert (data.split, data.public_size, data.public_positive_share) == ("iid", 1.0, 0.1)
+    assert sections.scheme == "scheduled"
+    policy, decoy = (
+        only_part(settings.parts, PolicySection),
+        only_part(settings.parts, DecoySection),
+    )
     assert (decoy.kind, decoy.gated) == ("public", "matched")
-    assert sections.policy.kind == "optimal"
+    assert (policy.kind, policy.refresh) == ("optimal", None)
     assert (sections.engine.kind, sections.engine.device) == ("simulated", "cpu")
 
 
@@ -137,18 +144,21 @@ BAD_FILES = [
     ("[policy]\nkind = 'spga'\nrefresh = 0", ["[policy] refresh must be at least 1", "0"]),
     ("[policy]\nkind = 'spga'\nlive = 'exact'", ["[policy] live needs refresh"]),
     ("[policy]\nkind = 'spga'\nrefresh = 9\nlive = 'lp'", ["[policy] live", "exact", "'lp'"]),
-    ("[policy]\npreset = 'sound/poem'", ["[policy]", "sound/poem"]),
-    ("[policy]\nproblem = 'absent.toml'", ["absent.toml"]),
-    ("[policy]\npreset = 'sound/main'\n[horizon]\nrounds = 3", ["problem must come from one"]),
-    ("[policy]\npreset = 'sound/main'\nproblem = 'p.toml'", ["problem must come from one place"]),
-    ("[policy]\nkind = 'random'\npreset = 'sound/queue'", ["kind = random needs", "[queue]"]),
-    ("[policy]\nkind = 'minority'\npreset = 'sound/queue'", ["kind = minority needs", "[queue]"]),
+    ("scheme = 'secret'", ["scheme must be one of scheduled, exchangeable", "'secret'"]),
+    ("scheme = 3", ["scheme must be one of scheduled, exchangeable", "3"]),
+    ("problem = 3", ["problem must be text", "3"]),
+    ("problem = 'sound/poem'", ["problem must be a preset", "sound/main", "sound/poem"]),
+    ("problem = 'absent.toml'", ["or the path of a problem file", "absent.toml"]),
+    ("problem = 'sound/main'\n[horizon]\nrounds = 3", ["problem must come from one place"]),
+    ("problem = 'p.toml'\n[horizon]\nrounds = 3", ["problem must come from one place"]),
+    ("problem = 'sound/queue'\n[policy]\nkind = 'random'", ["kind = random needs", "[queue]"]),
+    ("problem = 'sound/queue'\n[policy]\nkind = 'minority'", ["kind = minority needs", "[queue]"]),
     ("arrivals = 'a.csv'", ["arrivals needs a [queue]", "[horizon]"]),
-    ("updates = 3\n[policy]\npreset = 'sound/queue'", ["updates needs a [horizon]"]),
+    ("updates = 3\nproblem = 'sound/queue'", ["updates needs a [horizon]"]),
     ("[oracle]\ntransition = 3", ["transition"]),
     ("oracle = 3", ["oracle must be a table of keys", "3"]),
     ("[horizon]\nrounds = 3\nupdates = 1", ["oracle"]),
-    ("[decoy]\ncount = 2", ["[decoy] unknown key count", "allowed are kind, gated, pivot"]),
+    ("[decoy]\ncount = 2", ["[decoy] unknown key count", "allowed are kind, gated"]),
     ("[decoy]\nguard = 'client'", ["[decoy] unknown key guard"]),
     ("[decoy]\nkind = 'following'", ["[decoy] kind must be one of", "'following'"]),
     ("[decoy]\ngated = 1", ['[decoy] gated must be true, false or "matched"', "1"]),
@@ -174,6 +184,100 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path: Path, text: str, said: 
     for words in said:
         assert words in message
     assert "run.toml" in message or "absent.toml" in message
+
+
+# --- earlier run files, and other schemes ---
+
+NAMES_PRESET = "[policy] preset is no longer a key: name the preset at the top: problem"
+NAMES_FILE = "[policy] problem is no longer a key: name the problem file at the top: problem"
+NAMES_NUMBER = (
+    "[policy] trajectories is no longer a key: "
+    'write scheme = "exchangeable" and [exchangeable] trajectories'
+)
+NAMES_PIVOT = (
+    '[decoy] pivot is no longer a key: write scheme = "exchangeable" and [exchangeable] pivot'
+)
+NAMES_POLICY = (
+    "[policy] kind = exchangeable is no longer known: "
+    'write scheme = "exchangeable" instead of a policy'
+)
+NAMES_REPLICA = (
+    "[decoy] kind = replica is no longer known: "
+    'write scheme = "exchangeable", which makes its replicas itself'
+)
+UNSCHEDULED = "belongs to scheme = scheduled, got scheme = exchangeable"
+OTHERS = [
+    # text, the sentence after the file's name
+    ('[policy]\npreset = "sound/queue"', NAMES_PRESET),
+    ('[policy]\nkind = "greedy"\npreset = "sound/poem"', NAMES_PRESET),
+    ("[policy]\npreset = 3", NAMES_PRESET),
+    ('[policy]\npreset = "sound/main"\nproblem = "p.toml"', NAMES_PRESET),
+    ('problem = "sound/main"\n[policy]\npreset = "sound/main"', NAMES_PRESET),
+    ('[policy]\nproblem = "p.toml"', NAMES_FILE),
+    ("[policy]\ntrajectories = 2", NAMES_NUMBER),
+    ('[policy]\nkind = "exchangeable"\ntrajectories = 4', NAMES_NUMBER),
+    ('[policy]\nkind = "exchangeable"', NAMES_POLICY),
+    ('[policy]\nkind = "exchangeable"\n[decoy]\nkind = "replica"', NAMES_POLICY),
+    ('[decoy]\nkind = "replica"', NAMES_REPLICA),
+    ('[decoy]\nkind = "replica"\npivot = "0.weight"', NAMES_PIVOT),
+    ('[decoy]\npivot = "0.weight"', NAMES_PIVOT),
+    # Also where the new key is there already.
+    ('scheme = "exchangeable"\n[policy]\nkind = "exchangeable"', NAMES_POLICY),
+    ('scheme = "exchangeable"\n[policy]\npreset = "sound/main"', NAMES_PRESET),
+    ('scheme = "exchangeable"\n[decoy]\npivot = "0.weight"', NAMES_PIVOT),
+    ('scheme = "exchangeable"\n[policy]\nkind = "optimal"', f"[policy] {UNSCHEDULED}"),
+    ('scheme = "exchangeable"\n[policy]', f"[policy] {UNSCHEDULED}"),
+    ('scheme = "exchangeable"\n[policy]\nrefresh = 5', f"[policy] {UNSCHEDULED}"),
+    ('scheme = "exchangeable"\n[decoy]\nkind = "public"', f"[decoy] {UNSCHEDULED}"),
+    ('scheme = "exchangeable"\n[decoy]\ngated = false', f"[decoy] {UNSCHEDULED}"),
+    ('scheme = "exchangeable"\ndecoy = 3', f"[decoy] {UNSCHEDULED}"),
+    *(
+        (
+            f"{scheme}[exchangeable]\ntrajectories = 2",
+            "[exchangeable] belongs to scheme = exchangeable, got scheme = scheduled",
+        )
+        for scheme in ("", 'scheme = "scheduled"\n')
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), OTHERS, ids=[text for text, _ in OTHERS])
+def test_keys_of_earlier_files_and_of_other_schemes_are_refused(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    path = write(tmp_path, f'task = "digits"\n{text}\n')
+    with pytest.raises(InvalidInput) as caught:
+        read_run(path)
+    assert str(caught.value) == f"{path}: {sentence}"
+    content = parse_toml(path.read_text(), "x")
+    with pytest.raises(InvalidInput) as again:
+        build_run(content, "run.toml", folder=tmp_path)
+    assert str(again.value) == f"run.toml: {sentence}"
+
+
+def test_every_earlier_key_has_its_refusal() -> None:
+    said = {sentence for _, sentence in OTHERS}
+    for (section, key), advice in EARLIER.items():
+        assert f"[{section}] {key} is no longer a key: {advice}" in said
+    for (section, key, value), advice in EARLIER_KINDS.items():
+        assert f"[{section}] {key} = {value} is no longer known: {advice}" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('[policy]\npreset = "sound/queue"', NAMES_PRESET),
+        ('[policy]\nkind = "exchangeable"', NAMES_POLICY),
+        ('scheme = "exchangeable"\n[decoy]\nkind = "public"', f"[decoy] {UNSCHEDULED}"),
+    ],
+)
+def test_the_command_says_what_to_write_instead(
+    tmp_path: Path, run: Run, text: str, sentence: str
+) -> None:
+    path = write(tmp_path, f'task = "digits"\n{text}\n')
+    result = run("train", path, "--out", tmp_path / "out")
+    assert refuse(result, 2) == f"{path}: {sentence}"
+    assert not (tmp_path / "out").exists()
 
 
 def test_embeddings_need_a_path(tmp_path: Path) -> None:
@@ -212,8 +316,11 @@ KEYS = [
     *(("data", key) for key in ("split", "public_size", "public_classes", "path", "model")),
     *(("federation", key) for key in ("clients", "participation", "min_share", "log")),
     *(("federation", "optimizer", key) for key in ("name", "lr", "momentum", "what")),
+    ("scheme",),
+    ("problem",),
     *(("policy", key) for key in ("kind", "preset", "problem", "path", "refresh", "live")),
     *(("decoy", key) for key in ("kind", "pivot", "gated")),
+    *(("exchangeable", key) for key in ("trajectories", "pivot")),
     *((section, "what") for section in ("data", "policy", "oracle", "horizon", "states", "engine")),
 ]
 
@@ -251,10 +358,10 @@ def test_a_problem_comes_from_sections_a_file_or_a_preset(tmp_path: Path) -> Non
     problem = {name: HORIZON[name] for name in sections}
     (tmp_path / "problem.toml").write_text(tomli_w.dumps(problem))
     content = {key: value for key, value in HORIZON.items() if key not in sections}
-    content["policy"] = {"problem": "problem.toml"}
+    content["problem"] = "problem.toml"
     by_file = build_run(content, "run.toml", folder=tmp_path)
     assert by_file.content == own.content
-    queue = make_run({"task": "digits", "policy": {"preset": "sound/queue"}})
+    queue = make_run({"task": "digits", "problem": "sound/queue"})
     assert isinstance(queue.problem, QueueProblem)
     assert queue.rounds == QUEUE_ROUNDS
 
@@ -282,7 +389,9 @@ RUNS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (QUEUE, {"rounds": None}),
     (QUEUE, {"arrivals": "arrivals.csv", "federation": {"log": "log.csv"}}),
     (HORIZON, {"states": {"column": "clients", "cuts": [3.0, 5.5], "min_examples": 9.0}}),
-    ({"task": "digits", "policy": {"preset": "sound/queue"}}, {}),
+    (BASES["horizon"], {"exchangeable": {"trajectories": 4, "pivot": "0.weight"}}),
+    (BASES["queue"], {"federation": {"secret": "federation.json"}}),
+    ({"task": "digits", "problem": "sound/queue"}, {}),
 ]
 
 
@@ -296,8 +405,7 @@ def test_a_written_run_is_the_same_run(
     assert format_run(again, {"covertfl": "1.0"}) == text
     assert again.rounds == settings.rounds
     assert again.content == settings.content
-    skipped: dict[str, Any] = {"policy": {"preset", "problem"}, "rounds": True}
-    skipped |= dict.fromkeys(("oracle", "cost", "queue", "horizon"), True)
+    skipped = {"problem", "rounds", "oracle", "cost", "queue", "horizon"}
     assert again.sections.model_dump(exclude=skipped) == settings.sections.model_dump(
         exclude=skipped
     )
@@ -312,14 +420,14 @@ def test_a_run_file_of_covertfl_has_a_format_and_another_one_is_refused(tmp_path
     assert format_run(read_run(write(tmp_path, by_hand)), {}) == text
     newer = f"format = {FORMATS['run'] + 1}\nunheard_of = 1\n{without}"
     for other, said in ((without, "an older"), (newer, "a newer")):
-        for refuse in (
+        for read in (
             lambda other=other: read_run(write(tmp_path, other)),
             lambda other=other: find_change(
                 parse_toml(other, "x"), parse_toml(text, "x"), "run.toml"
             ),
         ):
             with pytest.raises(InvalidInput, match=rf"run\.toml: .*{said} version wrote the file"):
-                refuse()
+                read()
 
 
 @given(st.floats(min_value=1e-300, allow_infinity=False, allow_nan=False))
@@ -356,6 +464,7 @@ def test_a_run_goes_on_with_more_rounds_or_another_device(changes: dict[str, Any
         ({"policy": {"kind": "greedy"}}, "[policy] kind = 'optimal', got 'greedy'"),
         ({"updates": 3}, "updates = None, got 3"),
         ({"decoy": {"gated": True}}, "[decoy] gated = 'matched', got true"),
+        ({"scheme": "exchangeable"}, "scheme = 'scheduled', got 'exchangeable'"),
         ({"federation": {"optimizer": {"lr": 0.5}}}, "[federation] optimizer.lr = 0.001, got 0.5"),
         ({"cost": {"privacy": [9, 9, 9]}}, "[cost] privacy = [1.8, 0.8, 0.3], got [9, 9, 9]"),
     ],

@@ -15,13 +15,9 @@ from covertfl.decision.policy_file import read_policy, write_policy
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import Infeasible, InvalidInput
-from covertfl.schemes.policies import (
-    PolicyKind,
-    PolicySection,
-    RunPolicy,
-    make_run_policy,
-    with_success,
-)
+from covertfl.runs.train import with_success
+from covertfl.schemes.policies import PolicyKind, PolicySection, RunPolicy, make_run_policy
+from covertfl.schemes.scheduled import Scheduled
 from covertfl.solvers.backward_induction import solve_horizon
 from covertfl.solvers.constrained import solve_queue
 from covertfl.solvers.minority import solve_minority
@@ -173,7 +169,9 @@ def test_a_policy_for_other_arrivals_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="must be for 2 arrival states, none and 1 sizes, got 3"):
         build(DRAWN_QUEUE, policy=policy)
     sizes = {"arrival_prob": None, "arrival_size": None, "arrival_sizes": {"1": 0.1, "3": 0.05}}
-    assert build(DRAWN_QUEUE, policy=policy, queue=sizes).policy.policy is not None
+    scheme = build(DRAWN_QUEUE, policy=policy, queue=sizes).scheme
+    assert isinstance(scheme, Scheduled)
+    assert isinstance(scheme.policy.policy, QueueTable)
 
 
 def test_a_policy_found_on_a_log_is_for_the_states_of_its_fit(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,25 +14,30 @@ from covertfl.kernels.job import LocalOptimizer
 from covertfl.kernels.weights import Vector
 from covertfl.schemes.replies import (
     Algorithm,
-    LearnerState,
+    ExactAverage,
     Reply,
+    ServerMemory,
     SiftedReplies,
     apply_gradient,
     average_replies,
     find_fault,
-    move_true,
     sift_replies,
-    start_learner,
 )
 
 if TYPE_CHECKING:
     import torch
 
 GOOD = np.array([1.0, -2.0, 0.5], dtype=np.float32)
+ALGORITHMS: tuple[Algorithm, ...] = ("fedavg", "fedsgd")
 
 
 def floats(*values: float) -> Vector:
     return np.array(values, dtype=np.float32)
+
+
+def sift(replies: Sequence[Reply], size: int = 3, most: int = 100) -> SiftedReplies:
+    """Sift replies to a model of some numbers, with as many examples as a client may claim."""
+    return sift_replies(replies, lambda reply: find_fault(reply, size), most)
 
 
 # --- replies ---
@@ -82,17 +88,19 @@ BAD_COUNTS: list[Any] = [
 
 @pytest.mark.parametrize(("values", "reason"), BAD_VALUES)
 def test_bad_values_are_named(values: Any, reason: str) -> None:
-    assert find_fault(Reply(0, values, 10), 3, 100) == reason
+    assert find_fault(Reply(0, values, 10), 3) == reason
+    assert sift([Reply(0, values, 10)]).rejected == ((0, reason),)
 
 
 @pytest.mark.parametrize("examples", BAD_COUNTS)
 def test_bad_example_counts_are_named(examples: Any) -> None:
-    assert find_fault(Reply(0, GOOD, examples), 3, 100) == "bad example count"
+    assert sift([Reply(0, GOOD, examples)]).rejected == ((0, "bad example count"),)
 
 
 @pytest.mark.parametrize("examples", [1, 100, np.int32(7), np.uint8(9), np.int64(100)])
 def test_whole_numbers_in_range_are_taken(examples: Any) -> None:
-    assert find_fault(Reply(0, GOOD, examples), 3, 100) is None
+    sifted = sift([Reply(0, GOOD, examples)])
+    assert (sifted.clients, sifted.total, sifted.rejected) == ((0,), int(examples), ())
 
 
 def test_a_fortran_or_strided_or_frozen_reply_is_as_good_as_any() -> None:
@@ -101,7 +109,7 @@ def test_a_fortran_or_strided_or_frozen_reply_is_as_good_as_any() -> None:
     frozen = GOOD.copy()
     frozen.setflags(write=False)
     for values in (wide[::2], frozen):
-        sifted = sift_replies([Reply(0, values, 4)], 3, 100)
+        sifted = sift([Reply(0, values, 4)])
         np.testing.assert_array_equal(average_replies(sifted), GOOD)
 
 
@@ -109,7 +117,7 @@ def test_every_refusal_is_counted_beside_its_client() -> None:
     replies = [Reply(number, values, 10) for number, (values, _) in enumerate(BAD_VALUES)]
     replies += [Reply(50 + number, GOOD, examples) for number, examples in enumerate(BAD_COUNTS)]
     replies += [Reply(99, GOOD, 5)]
-    sifted = sift_replies(replies[::-1], 3, 100)
+    sifted = sift(replies[::-1])
     assert sifted.clients == (99,)
     assert sifted.total == 5
     assert sifted.rejected == tuple(
@@ -119,11 +127,11 @@ def test_every_refusal_is_counted_beside_its_client() -> None:
 
 
 def test_nothing_valid_leaves_nothing() -> None:
-    sifted = sift_replies([Reply(1, floats(np.nan, 0, 0), 3)], 3, 100)
+    sifted = sift([Reply(1, floats(np.nan, 0, 0), 3)])
     assert sifted.clients == ()
     assert sifted.values == ()
     assert sifted.total == 0
-    assert sift_replies([], 3, 100).rejected == ()
+    assert sift([]).rejected == ()
 
 
 # --- FedAvg ---
@@ -131,7 +139,7 @@ def test_nothing_valid_leaves_nothing() -> None:
 
 def test_weighted_average_worked_by_hand() -> None:
     replies = [Reply(2, floats(1, 0, -3), 30), Reply(0, floats(5, 4, 1), 10)]
-    average = average_replies(sift_replies(replies, 3, 100))
+    average = average_replies(sift(replies))
     np.testing.assert_array_equal(average, floats(2, 1, -2))  # (30 (1 0 -3) + 10 (5 4 1)) / 40
     assert average.dtype == np.float32
 
@@ -143,9 +151,9 @@ def test_the_average_does_not_depend_on_the_order_of_arrival(counts: list[int], 
         Reply(client, generator.normal(size=17).astype(np.float32), count)
         for client, count in enumerate(counts)
     ]
-    average = average_replies(sift_replies(replies, 17, 1000))
+    average = average_replies(sift(replies, 17, 1000))
     shuffled = [replies[at] for at in generator.permutation(len(replies))]
-    assert average.tobytes() == average_replies(sift_replies(shuffled, 17, 1000)).tobytes()
+    assert average.tobytes() == average_replies(sift(shuffled, 17, 1000)).tobytes()
     stacked = np.stack([reply.values for reply in replies]).astype(np.float64)
     np.testing.assert_allclose(average, np.average(stacked, axis=0, weights=counts), atol=1e-6)
 
@@ -169,14 +177,37 @@ def test_the_largest_floats_do_not_overflow_on_the_way() -> None:
     np.testing.assert_array_equal(average_replies(replies), largest)
 
 
+def move(
+    aggregator: ExactAverage, weights: Vector, memory: ServerMemory | None, replies: SiftedReplies
+) -> tuple[Vector, ServerMemory | None]:
+    """Return weights and memory after a move on replies."""
+    average = aggregator.attempt(0, weights, replies, keeps=True)
+    assert average is not None
+    moved = aggregator.finish(weights, memory, average)
+    assert moved is not None
+    return moved
+
+
 def test_one_huge_gradient_does_not_stop_the_server() -> None:
     """Its square would stay in Adam's memory as an infinity, and no step would move anything."""
-    state = start_learner(floats(1, 2, 3), (floats(0, 0, 0),), "fedsgd")
+    aggregator = ExactAverage("fedsgd", LocalOptimizer("adam", lr=0.1))
+    start = floats(1, 2, 3)
     gradients = [Reply(0, floats(1e30, 1, 1), 10), Reply(1, floats(1, 1, 1), 10)]
-    sifted = sift_replies(gradients, 3, 10)
+    sifted = sift(gradients, 3, 10)
     assert sifted.rejected == ((0, "not finite"),)
-    moved = move_true(state, sifted, LocalOptimizer("adam", lr=0.1))
-    np.testing.assert_allclose(moved.true, [0.9, 1.9, 2.9], atol=1e-6)
+    moved, _ = move(aggregator, start, aggregator.start(start), sifted)
+    np.testing.assert_allclose(moved, [0.9, 1.9, 2.9], atol=1e-6)
+
+
+def test_nothing_is_moved_without_replies_or_to_what_is_not_finite() -> None:
+    start, largest = floats(1, 2, 3), np.full(3, np.finfo(np.float32).max)
+    for algorithm in ALGORITHMS:
+        aggregator = ExactAverage(algorithm, LocalOptimizer("sgd", lr=2.0))
+        assert aggregator.attempt(0, start, sift([]), keeps=True) is None
+        for proposal, found in ((largest, largest), (floats(1, np.inf, 0), None)):
+            assert aggregator.attempt(1, start, sift([]), keeps=True, proposal=proposal) is found
+    with np.errstate(over="ignore"):
+        assert aggregator.finish(start, aggregator.start(start), largest) is None
 
 
 # --- FedSGD ---
@@ -212,68 +243,56 @@ def test_one_client_and_gradients_is_the_optimizer_of_that_name(optimizer: Local
     start = generator.normal(size=50).astype(np.float32)
     parameter = torch.nn.Parameter(torch.tensor(start, dtype=torch.float64))
     reference = make_torch_optimizer(parameter, optimizer)
-    state = start_learner(start, [start], "fedsgd")
+    aggregator, weights = ExactAverage("fedsgd", optimizer), start
+    memory = aggregator.start(start)
     for _ in range(12):
         gradient = generator.normal(size=50).astype(np.float32)
         parameter.grad = torch.tensor(gradient, dtype=torch.float64)
         reference.step()
-        state = move_true(state, sift_replies([Reply(0, gradient, 3)], 50, 10), optimizer)
-        np.testing.assert_allclose(state.true, parameter.detach().numpy(), rtol=0, atol=1e-5)
-    assert state.updates == 12
+        weights, memory = move(aggregator, weights, memory, sift([Reply(0, gradient, 3)], 50, 10))
+        np.testing.assert_allclose(weights, parameter.detach().numpy(), rtol=0, atol=1e-5)
+    assert memory is not None and memory.steps == 12
 
 
 def test_plain_sgd_by_hand() -> None:
-    state = start_learner(floats(1, 2), [floats(0, 0)], "fedsgd")
-    replies = sift_replies([Reply(0, floats(1, 0), 1), Reply(1, floats(0, 4), 3)], 2, 10)
-    moved = move_true(state, replies, LocalOptimizer("sgd", lr=0.5))
-    np.testing.assert_allclose(moved.true, [1 - 0.5 * 0.25, 2 - 0.5 * 3.0])
+    aggregator = ExactAverage("fedsgd", LocalOptimizer("sgd", lr=0.5))
+    start = floats(1, 2)
+    replies = sift([Reply(0, floats(1, 0), 1), Reply(1, floats(0, 4), 3)], 2, 10)
+    moved, _ = move(aggregator, start, aggregator.start(start), replies)
+    np.testing.assert_allclose(moved, [1 - 0.5 * 0.25, 2 - 0.5 * 3.0])
 
 
 # --- nothing in place ---
 
 
-def freeze(state: LearnerState) -> dict[str, bytes]:
-    memory = () if state.memory is None else (state.memory.mean, state.memory.square)
-    arrays = (state.true, *state.decoys, *memory)
-    return {str(at): array.tobytes() for at, array in enumerate(arrays)}
+def freeze(weights: Vector, memory: ServerMemory | None) -> list[bytes]:
+    arrays = (weights,) if memory is None else (weights, memory.mean, memory.square)
+    return [array.tobytes() for array in arrays]
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedsgd"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS[:5:2], ids=repr)
 def test_steps_leave_states_and_replies_alone(
     algorithm: Algorithm, optimizer: LocalOptimizer
 ) -> None:
-    generator = np.random.default_rng(0)
-    draws = generator.normal(size=(4, 9)).astype(np.float32)
-    state = start_learner(draws[0].copy(), [draws[1].copy(), draws[2].copy()], algorithm)
-    reply = Reply(0, draws[3].copy(), 5)
+    draws = np.random.default_rng(0).normal(size=(2, 9)).astype(np.float32)
+    aggregator = ExactAverage(algorithm, optimizer)
+    weights, reply = draws[0].copy(), Reply(0, draws[1].copy(), 5)
+    memory = aggregator.start(weights)
     for _ in range(3):
-        before = freeze(state)
-        after = move_true(state, sift_replies([reply], 9, 10), optimizer)
-        after = after.with_decoy(2, draws[0])
-        assert freeze(state) == before
-        assert reply.values.tobytes() == draws[3].tobytes()
-        state = after
-    assert (state.updates, state.moves) == (3, (0, 3))
-
-
-def test_a_query_names_its_trajectory() -> None:
-    state = start_learner(floats(0), [floats(1), floats(2)], "fedavg")
-    assert [float(state.query(number)[0]) for number in range(3)] == [0.0, 1.0, 2.0]
-
-
-def test_only_the_decoy_that_was_queried_moves() -> None:
-    state = start_learner(floats(0), [floats(1), floats(2)], "fedavg")
-    moved = state.with_decoy(1, floats(7))
-    assert [float(decoy[0]) for decoy in moved.decoys] == [7.0, 2.0]
-    assert moved.true is state.true
-    assert moved.moves == (1, 0)
+        before = freeze(weights, memory)
+        after = move(aggregator, weights, memory, sift([reply], 9, 10))
+        assert freeze(weights, memory) == before
+        assert reply.values.tobytes() == draws[1].tobytes()
+        weights, memory = after
+    assert (memory is None) == (algorithm == "fedavg")
+    assert memory is None or memory.steps == 3
 
 
 def test_the_first_momentum_is_the_gradient_itself() -> None:
-    state = start_learner(floats(0), [floats(0)], "fedsgd")
-    assert state.memory is not None
-    optimizer = LocalOptimizer("sgd", lr=1.0, momentum=0.9)
-    first, memory = apply_gradient(state.true, floats(2), state.memory, optimizer)
+    optimizer, start = LocalOptimizer("sgd", lr=1.0, momentum=0.9), floats(0)
+    memory = ExactAverage("fedsgd", optimizer).start(start)
+    assert memory is not None
+    first, memory = apply_gradient(start, floats(2), memory, optimizer)
     second, _ = apply_gradient(first, floats(1), memory, optimizer)
     np.testing.assert_allclose([first[0], second[0]], [-2.0, -2.0 - (0.9 * 2.0 + 1.0)])

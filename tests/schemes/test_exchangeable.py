@@ -1,4 +1,4 @@
-"""Exchangeable runs: nothing public depends on which trajectory is the true one."""
+"""K replicas: exact images, level moves, and nothing public that depends on which is true."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 pytest.importorskip("torch")
 
-from covertfl.decoys.replica import Replicas
-from covertfl.runs.generations import Generation
-
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Float32Array, name_content
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
+from covertfl.kernels.weights import Float32Array, Layout, name_content
 from covertfl.models.contents import read_contents
 from covertfl.models.export import export_model
 from covertfl.runs.public import PublicTranscript
+from covertfl.schemes.exchangeable import Generation, Level, Replicas, choose_level, find_level
+from covertfl.schemes.flips import draw_generators, span
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
-from tests.support.exchangeable_runs import BASES, find_clients, make_exchangeable
+from tests.support.exchangeable_runs import BASES, find_scheme, make_exchangeable
 from tests.support.slow_cases import mark_slow
 from tests.support.small_runs import Stopped, make_run, merge, read_folder, read_rounds, stop_after
 from tests.support.tensors import serialise
@@ -189,13 +189,12 @@ def test_another_choice_with_reflected_records_gives_the_same_public_folder(
     their images under T_h.  Then every query of every round is the image of what it was.
     """
     changes: dict[str, Any] = {"federation": {"algorithm": algorithm, "optimizer": {"lr": 0.01}}}
-    clients = find_clients(make_exchangeable(base, trajectories, **changes))
-    replicas = clients.replicas
-    assert replicas is not None
+    scheme = find_scheme(make_exchangeable(base, trajectories, **changes))
+    task, replicas = scheme.setup.task, scheme.replicas
     settings = make_run(
         merge(BASES[base], {"data": None}),
         task="own",
-        policy={"kind": "exchangeable", "trajectories": trajectories},
+        exchangeable={"trajectories": trajectories},
         **changes,
     )
     find_slot = Generation.find_slot
@@ -207,12 +206,12 @@ def test_another_choice_with_reflected_records_gives_the_same_public_folder(
             lambda self, size, *, seed, moved=moved: find_slot(self, size, seed=seed) ^ moved,
         )
         monkeypatch.setattr(
-            "covertfl.runs.decoys.draw_choice", lambda seed, size, moved=moved: 1 ^ moved
+            "covertfl.schemes.exchangeable.draw_choice", lambda seed, size, moved=moved: 1 ^ moved
         )
-        run = settings.with_task(reflect_task(clients.task, replicas.signs[moved]))
+        run = settings.with_task(reflect_task(task, replicas.signs[moved]))
         train(run, tmp_path / str(moved))
         found.append(reflect_public(tmp_path / str(moved), replicas, moved))
-        assert find_clients(run).replicas.choice == 1 ^ moved  # type: ignore[union-attr]
+        assert find_scheme(run).replicas.choice == 1 ^ moved
     assert found[0] == read_public(tmp_path / "0")
     for other in found[1:]:
         assert other == found[0]
@@ -223,8 +222,7 @@ def test_another_choice_with_reflected_records_gives_the_same_public_folder(
 def test_decoys_are_exact_images_in_every_query(trajectories: int, tmp_path: Path) -> None:
     settings = make_exchangeable(trajectories=trajectories, rounds=60)
     train(settings, tmp_path / "run")
-    replicas = find_clients(settings).replicas
-    assert replicas is not None
+    replicas = find_scheme(settings).replicas
     transcript = PublicTranscript(tmp_path / "run" / "public")
     layout = replicas.layout
     by_generation: dict[int, dict[int, Any]] = {}
@@ -260,21 +258,184 @@ def test_cut_runs_go_on_to_the_same_bytes(base: str, algorithm: str, tmp_path: P
     assert read_folder(tmp_path / "cut") == read_folder(tmp_path / "whole")
 
 
+# --- images ------------------------------------------------------------------------------------
+
+LAYOUT = Layout(("0.weight", "0.bias", "2.weight", "2.bias"), ((3, 6), (3,), (1, 3), (1,)))
+
+
+def make_replicas(count: int = 2, choice: int = 0) -> Replicas:
+    generator = np.random.default_rng(5)
+    flips = draw_generators(np.ones(6, dtype=bool), count, generator=generator)
+    return Replicas(LAYOUT, "0.weight", span(flips), choice)
+
+
+def draw_vector(seed: int = 0) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    return np.random.default_rng(seed).normal(size=LAYOUT.size).astype(np.float32)
+
+
+@given(count=st.integers(1, 3), seed=st.integers(0, 1000))
+def test_images_form_a_group(count: int, seed: int) -> None:
+    replicas, weights = make_replicas(count), draw_vector(seed)
+    for one in range(replicas.size):
+        image = replicas.reflect(weights, one)
+        assert np.array_equal(replicas.reflect(image, one), weights)
+        for other in range(replicas.size):
+            twice = replicas.reflect(image, other)
+            assert np.array_equal(twice, replicas.reflect(weights, one ^ other))
+
+
+def test_an_image_flips_columns_of_the_pivot_and_nothing_else() -> None:
+    replicas, weights = make_replicas(1), draw_vector()
+    parts, image = LAYOUT.split(weights), LAYOUT.split(replicas.reflect(weights, 1))
+    np.testing.assert_array_equal(image["0.weight"], parts["0.weight"] * replicas.signs[1])
+    for name in LAYOUT.names[1:]:
+        np.testing.assert_array_equal(image[name], parts[name])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("work", ["train", "gradient"])
+def test_training_on_reflected_inputs_gives_the_image_to_the_bit(optimizer: str, work: str) -> None:
+    torch = pytest.importorskip("torch")
+    from torch import nn
+
+    from covertfl.kernels.choose import choose_kernel, draw_weights
+
+    def make_model() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Dropout(0.2), nn.Linear(5, 1))
+
+    options = LocalOptimizer(optimizer, lr=0.05, weight_decay=0.01)  # type: ignore[arg-type]
+    for maker in (make_model, lambda: nn.Sequential(*make_model(), nn.Identity())):
+        kernel = choose_kernel(maker, "binary", options)  # by hand-written loops, and by autograd
+        generator = np.random.default_rng(0)
+        features = generator.normal(size=(40, 6)).astype(np.float32)
+        labels = (features[:, 0] > 0.0).astype(np.float32)
+        weights = draw_weights(maker, seed=1)
+        signs = span(draw_generators(np.ones(6, dtype=bool), 1, generator=generator))
+        replicas = Replicas(kernel.layout, "0.weight", signs, 0)
+        rows = generator.permutation(40)
+        [result] = kernel.run([LocalJob(weights, Examples(features, labels), rows, 8, 3, work)])  # type: ignore[arg-type]
+        reflected = Examples(features * signs[1], labels)
+        start = replicas.reflect(weights, 1)
+        [image] = kernel.run([LocalJob(start, reflected, rows, 8, 3, work)])  # type: ignore[arg-type]
+        assert np.array_equal(image, replicas.reflect(result, 1))
+    assert torch.get_num_threads() > 0
+
+
+def test_the_truth_is_in_the_slot_of_the_choice() -> None:
+    drawn = draw_vector()
+    for choice in range(4):
+        replicas = make_replicas(2, choice)
+        assert replicas.find_trajectory(choice) == 0
+        true = replicas.start(drawn)
+        for slot in range(4):
+            trajectory = replicas.find_trajectory(slot)
+            shown = replicas.reflect(true, trajectory)
+            # What a slot shows does not depend on the choice.
+            assert np.array_equal(shown, make_replicas(2, 0).reflect(drawn, slot))
+            # Replies are taken back to the truth in place, one or many, also none.
+            assert np.array_equal(replicas.scale(trajectory).apply(shown), true)
+            assert np.array_equal(shown, true)
+        for trajectory, image in enumerate(replicas.show(true)):
+            assert np.array_equal(image, replicas.reflect(true, trajectory))
+    nothing = np.empty((0, LAYOUT.size), dtype=np.float32)
+    assert replicas.scale(1).apply(nothing).shape == nothing.shape
+
+
+def test_a_zero_has_the_same_sign_in_all_images() -> None:
+    """A weight that is exactly zero, as of a column that never moves, must not name the truth."""
+    replicas, weights = make_replicas(2), draw_vector()
+    weights[:4], weights[4:8] = 0.0, -0.0
+    for trajectory in range(4):
+        image = replicas.reflect(weights, trajectory)
+        assert not np.signbit(image[:8]).any()
+
+
+# --- levels ------------------------------------------------------------------------------------
+
+SUCCESS = np.array([0.1, 0.43, 0.95])
+
+
+def draw_examples(clients: int, generator: np.random.Generator, *, batches: int = 36) -> np.ndarray:
+    """Examples of clients that each train on a uniform number of batches; absent ones left out."""
+    drawn = generator.integers(0, batches + 1, clients)
+    return np.asarray(drawn[drawn > 0] * 40)
+
+
+def test_the_smallest_round_decides() -> None:
+    level = find_level([8, 10, 14], SUCCESS, 1440.0, by_data=False, is_drawn=True)
+    assert level == Level(5, None)
+    rare = np.array([0.0, 0.43, 0.95])
+    assert find_level([5, 10, 20], rare, 1.0, by_data=False, is_drawn=True) == Level(6, None)
+
+
+def test_equal_rounds_need_no_level() -> None:
+    assert find_level([9, 9, 9], SUCCESS, 1.0, by_data=False, is_drawn=True) is None
+    assert find_level([9, 9, 9], SUCCESS, 1.0, by_data=True, is_drawn=True) is not None
+
+
+@given(seed=st.integers(0, 500), clients=st.integers(0, 20), replies=st.integers(1, 8))
+def test_as_many_replies_as_asked_for_or_none(seed: int, clients: int, replies: int) -> None:
+    generator = np.random.default_rng(seed)
+    examples = draw_examples(clients, generator)
+    for work in (None, (800.0, 1000.0)):
+        used = choose_level(examples, Level(replies, work), generator=generator)
+        if len(examples) < replies:
+            assert used is None
+        else:
+            assert used is not None and len(used) == replies == len(set(used.tolist()))
+            assert used.tolist() == sorted(used.tolist())
+
+
+def test_without_data_in_the_acceptance_the_choice_is_uniform() -> None:
+    """Then what is averaged has the same distribution whatever the number of clients."""
+    generator = np.random.default_rng(3)
+    means = {
+        clients: [
+            float(examples[choose_level(examples, Level(5, None), generator=generator)].mean())
+            for examples in (draw_examples(clients, generator) for _ in range(4000))
+            if len(examples) >= 5
+        ]
+        for clients in (8, 14)
+    }
+    few, many = (np.array(values) for values in means.values())
+    assert few.mean() == pytest.approx(many.mean(), rel=0.02)
+    assert few.std() == pytest.approx(many.std(), rel=0.05)
+
+
+def test_accepted_rounds_of_all_states_have_the_same_work() -> None:
+    """Among rounds that are accepted by their data, few clients have done more work each."""
+    generator = np.random.default_rng(4)
+    level = find_level([8, 10, 14], SUCCESS, 1440.0, by_data=True, is_drawn=True)
+    assert level is not None
+    whole: dict[int, list[float]] = {}
+    levelled: dict[int, list[float]] = {}
+    for clients in (8, 14):
+        while len(levelled.setdefault(clients, [])) < 300:
+            examples = draw_examples(clients, generator)
+            if examples.sum() < 0.25 * 20 * 1440 or len(examples) < level.replies:
+                continue
+            used = examples[choose_level(examples, level, generator=generator)]
+            whole.setdefault(clients, []).append(float(np.sum(examples**2) / examples.sum()))
+            levelled[clients].append(float(np.sum(used**2) / used.sum()))
+    before, after = (np.mean(found[8]) / np.mean(found[14]) - 1.0 for found in (whole, levelled))
+    assert before > 0.1 and abs(after) < 0.02
+
+
 # --- refusals ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"policy": {"trajectories": 3}}, r"\[policy\] trajectories must be one of 2, 4, 8, got 3"),
-        ({"decoy": {"kind": "public"}}, r"\[decoy\] kind must be replica"),
-        ({"decoy": {"gated": False}}, r"\[decoy\] gated = false cannot be used"),
-        ({"policy": {"refresh": 5}}, r"\[policy\] refresh needs kind = spga"),
-        ({"policy": {"kind": "optimal"}, "decoy": {"kind": "replica"}}, "replica needs"),
-        ({"policy": {"kind": "optimal", "trajectories": 2}}, "trajectories needs"),
-        ({"policy": {"kind": "optimal"}, "decoy": {"pivot": "0.weight"}}, "pivot needs"),
-        ({"policy": {"kind": "optimal"}, "federation": {"secret": "x"}}, "secret needs"),
+        (
+            {"exchangeable": {"trajectories": 3}},
+            r"\[exchangeable\] trajectories must be one of 2, 4, 8, got 3",
+        ),
         ({"federation": {"mark": 0.1}, "engine": {"kind": "flower"}}, r"mark needs \[engine\]"),
+        (
+            {"scheme": "scheduled", "federation": {"secret": "x"}},
+            r"\[federation\] secret is for schemes that have one, got scheme = scheduled",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes: dict[str, Any], sentence: str) -> None:
@@ -293,6 +454,6 @@ def test_a_marked_reply_moves_the_average_along_the_pattern(tmp_path: Path) -> N
         train(settings, tmp_path / str(mark))
         export_model(tmp_path / str(mark), tmp_path / f"{mark}.safetensors")
         weights = read_contents(tmp_path / f"{mark}.safetensors").weights
-        layout = find_clients(settings).layout
+        layout = find_scheme(settings).setup.layout
         moved[mark] = layout.join(weights) @ make_mark(layout.size)
     assert moved[1.0] > moved[0.0] + 0.01

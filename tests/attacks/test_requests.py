@@ -1,0 +1,228 @@
+"""A listener who knows when requests came: a change of the data does not name the true model.
+
+A generation of exchangeable replicas moves by the replies to its true query alone.  If clients'
+data changed between its accepted rounds, the move would be of old data or of new, which shows in
+biases and row lengths that no reflection touches, and so would say when the truth was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from covertfl.arrays import FloatArray
+from covertfl.runs.public import PublicTranscript
+from covertfl.runs.train import find_task
+from covertfl.schemes.exchangeable import Exchangeable
+from covertfl.schemes.scheme import Cancellation, DataChange, Event
+from covertfl.tasks.task import TrainingTask
+from tests.support.attacks import attack_seeds, require_guess
+from tests.support.played_services import SERVICE, pack_examples, play_service
+from tests.support.small_runs import make_run, merge, read_rounds
+
+pytestmark = pytest.mark.slow
+
+CLASSES = (3, 4, 5, 6)  # of the rows that are purged, or that a context brings
+UPDATES = 5
+RUNS = 40  # in which the attack shows that it works where it should
+BASE: dict[str, Any] = merge(
+    SERVICE,
+    {
+        "scheme": "exchangeable",
+        "data": {"public_classes": 1, "public_class_share": 1.0, "public_size": 0.25, "seed": 1},
+        "federation": {
+            **{"participation": [6, 6, 6], "min_share": 0.5},
+            "optimizer": {"name": "adam", "lr": 0.005},
+        },
+        "oracle": {"success": [0.5, 0.6, 0.7]},
+    },
+)
+ACCEPTANCES = ("data", "model")
+# Requests by the round before which they come; a number cancels the request of that number.
+Plan = Callable[[int], dict[int, list[Any]]]
+
+
+@lru_cache
+def make_task() -> TrainingTask:
+    return find_task(make_run(BASE))
+
+
+def list_rows() -> list[int]:
+    """Return the rows of some classes that clients hold."""
+    task = make_task()
+    held = np.concatenate(task.clients)
+    return [int(row) for row in held if task.train.labels[row] in CLASSES]
+
+
+def purge_rows(at: int) -> dict[int, list[Any]]:
+    return {at: [{"kind": "purge", "rows": list_rows(), "updates": UPDATES}]}
+
+
+def cancel_purge(at: int) -> dict[int, list[Any]]:
+    """A purge joins the queue in round 2 and is cancelled later, so that its rows come back."""
+    return {2: [{"kind": "purge", "rows": list_rows(), "updates": UPDATES}], at: [2]}
+
+
+def bring_context(at: int) -> dict[int, list[Any]]:
+    """All clients hold nothing but some classes from then on."""
+    task, rows = make_task(), list_rows()
+    assert task.public_map is not None
+    mapped = task.train.features[rows] / task.public_map.scale
+    plain = mapped @ task.public_map.basis.T + task.public_map.mean
+    data = pack_examples(np.float32(plain), task.train.labels[rows])
+    body = {"kind": "context", "replace": True, "data": data, "updates": 1}
+    return {at: [{**body, "client": client} for client in range(len(task.clients))]}
+
+
+def purge_clients(at: int) -> dict[int, list[Any]]:
+    """Clients leave, after whom those that stay know less of one class."""
+    return {at: [{"kind": "purge", "clients": [0, 1, 2], "updates": UPDATES}]}
+
+
+def roll_back(at: int) -> dict[int, list[Any]]:
+    """The run returns to its first version as soon as the request before is done."""
+    return {at: [{"kind": "rollback", "version": 0, "updates": UPDATES}]}
+
+
+PLANS: dict[str, Plan] = {
+    "purge": purge_rows,
+    "cancelled purge": cancel_purge,
+    "context": bring_context,
+    "rollback": roll_back,
+}
+
+
+def play(folder: Path, plan: Plan, seed: int, **changes: Any) -> int:
+    """Play a service with a request in some round, and return that round."""
+    size = changes.get("exchangeable", {}).get("trajectories", 2)
+    at = 6 + int(np.random.default_rng([9, seed]).integers(4 * size))
+    asked: dict[int, list[Any]] = {1: [{"kind": "shift", "updates": UPDATES}]}
+    for number, bodies in plan(at).items():
+        asked[number] = asked.get(number, []) + bodies
+    play_service(folder, asked, at + 12 * size, base=BASE, seed=seed, **changes)
+    return at
+
+
+# --- what a listener computes ---------------------------------------------------------------------
+
+
+def read_queries(folder: Path) -> Iterator[tuple[int, FloatArray]]:
+    """Yield the trajectory of each query and its biases, which no reflection touches.
+
+    Trajectories are told apart for the listener, but numbered as they are first seen.
+    """
+    transcript, numbers = PublicTranscript(folder / "public"), dict[int, int]()
+    private = read_rounds(folder)
+    for sent, record in zip(transcript.records, private, strict=True):
+        [biases] = [
+            part for part in transcript.read_weights(sent.weights).values() if part.ndim == 1
+        ]
+        yield numbers.setdefault(record["trajectory"], len(numbers)), biases.astype(np.float64)
+
+
+def name_truth(folder: Path, at: int, trajectories: int) -> float | None:
+    """Return how right a listener is who looks for the generation that a request has split.
+
+    If its move is as unlike those before as the next one is, the truth was asked since.  None
+    if there is no such generation, or nothing to compare it with.
+    """
+    queries = list(read_queries(folder))
+    private = read_rounds(folder)
+    actions = [record["action"] for record in private]
+    truth = queries[actions.index("learn")][0]
+    starts = [0]  # of generations: rounds in which the biases are new
+    for place in range(1, len(queries)):
+        if not np.allclose(queries[place][1], queries[place - 1][1], rtol=1e-6, atol=1e-9):
+            starts.append(place)
+    split = next((n for n, start in enumerate(starts) if start >= at - 1), len(starts)) - 1
+    if not 1 <= split < len(starts) - 2:
+        return None
+    ends = {number: place for place, (number, _) in enumerate(queries[: starts[split + 1]])}
+    since = {number for number, place in ends.items() if place >= at - 1}
+    if not 0 < len(since) < trajectories:
+        return None
+    moves = np.diff([queries[start][1] for start in starts], axis=0)[:, list(CLASSES)].mean(axis=1)
+    jumps = abs(moves[split : split + 2] - moves[:split][-3:].mean())
+    is_new = jumps[0] > jumps[1] / 2.0
+    suspects = since if is_new else set(range(trajectories)) - since
+    return 1.0 / len(suspects) if truth in suspects else 0.0
+
+
+def count_right(tmp_path: Path, plan: Plan, runs: int, **changes: Any) -> tuple[float, int]:
+    """Return in how many runs the listener is right, and in how many it does not have to guess."""
+    size = changes.get("exchangeable", {}).get("trajectories", 2)
+    found = []
+    for seed in range(runs):
+        at = play(tmp_path / str(seed), plan, seed, **changes)
+        found.append(name_truth(tmp_path / str(seed), at, size))
+    known = [one for one in found if one is not None]
+    return sum(known) + (runs - len(known)) / size, len(known)
+
+
+# --- the attack -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trajectories", [2, 4])
+@pytest.mark.parametrize("acceptance", ACCEPTANCES)
+@pytest.mark.parametrize("kind", PLANS)
+def test_the_split_generation_does_not_name_the_truth(
+    tmp_path: Path, record_property: Any, kind: str, acceptance: str, trajectories: int
+) -> None:
+    changes = {
+        "exchangeable": {"trajectories": trajectories},
+        "federation": {"acceptance": acceptance},
+    }
+    runs = max(attack_seeds() // 4, 4) if attack_seeds() < 100 else attack_seeds()
+    right, _ = count_right(tmp_path, PLANS[kind], runs, **changes)
+    what = f"{kind}, accepted by {acceptance}, K = {trajectories}"
+    require_guess(record_property, what, right, runs, 1.0 / trajectories)
+
+
+@pytest.mark.parametrize("kind", ["purge", "cancelled purge", "context"])
+def test_it_would_where_data_change_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The attack is not blind: it finds the truth if the scheme lets data change in any round."""
+    allow = Exchangeable.change
+
+    def change(self: Exchangeable, state: Any, event: Event) -> Any:
+        is_now = isinstance(event, DataChange | Cancellation)
+        return state if is_now else allow(self, state, event)
+
+    monkeypatch.setattr(Exchangeable, "change", change)
+    right, split = count_right(tmp_path, PLANS[kind], RUNS, federation={"acceptance": "model"})
+    guessed = (RUNS - split) / 2
+    assert split >= RUNS / 4 and right - guessed >= 0.8 * split
+
+
+@pytest.mark.parametrize("trajectories", [2, 4])
+@pytest.mark.parametrize("kind", PLANS)
+def test_no_data_change_within_a_generation(tmp_path: Path, kind: str, trajectories: int) -> None:
+    """The records say as of which round clients hold their data: one for each generation."""
+    changes: dict[str, Any] = {"exchangeable": {"trajectories": trajectories}}
+    late = 0
+    for seed in range(4):
+        folder = tmp_path / str(seed)
+        at = play(folder, PLANS[kind], seed, **changes)
+        data: set[int] = set()
+        accepted = 0
+        for record in read_rounds(folder):
+            if record["backlog"] == 0 or accepted == trajectories:
+                accepted, data = 0, set()
+            as_of = record.get("data", record["round"])
+            if accepted:
+                data.add(as_of)
+                assert len(data) == 1 and as_of < record["round"]
+            else:
+                data = {as_of}
+            late += as_of < at <= record["round"]
+            accepted += record["accepted"]
+    if kind != "rollback":
+        assert late  # a request came within a generation and had to wait

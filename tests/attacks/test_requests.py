@@ -1,13 +1,14 @@
 """A listener who knows when requests came: a change of the data does not name the true model.
 
-A generation of exchangeable replicas moves by the replies to its true query alone.  If clients'
+tests/service/test_generations.py checks in the records that no data change within a generation.
+Here a listener tries to see one.  A generation of exchangeable replicas moves by the replies to its true query alone.  If clients'
 data changed between its accepted rounds, the move would be of old data or of new, which shows in
 biases and row lengths that no reflection touches, and so would say when the truth was asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,24 @@ PLANS: dict[str, Plan] = {
 }
 
 
-def play(folder: Path, plan: Plan, seed: int, **changes: Any) -> int:
-    """Play a service with a request in some round, and return that round."""
-    size = changes.get("exchangeable", {}).get("trajectories", 2)
-    at = 6 + int(np.random.default_rng([9, seed]).integers(4 * size))
+def plan_requests(plan: Plan, seed: int, trajectories: int) -> tuple[int, dict[int, list[Any]]]:
+    """Return a round that depends on the seed, and the requests of a plan for it."""
+    at = 6 + int(np.random.default_rng([9, seed]).integers(4 * trajectories))
     asked: dict[int, list[Any]] = {1: [{"kind": "shift", "updates": UPDATES}]}
     for number, bodies in plan(at).items():
         asked[number] = asked.get(number, []) + bodies
+    return at, asked
+
+
+def choose_runs() -> int:
+    """Return the number of runs: all that `make attack` asks for, fewer among other tests."""
+    return attack_seeds() if attack_seeds() > 100 else attack_seeds() // 4
+
+
+def play(folder: Path, plan: Plan, seed: int, **changes: Any) -> int:
+    """Play a service with a request in some round, and return that round."""
+    size = changes.get("exchangeable", {}).get("trajectories", 2)
+    at, asked = plan_requests(plan, seed, size)
     play_service(folder, asked, at + 12 * size, base=BASE, seed=seed, **changes)
     return at
 
@@ -127,11 +139,17 @@ def read_queries(folder: Path) -> Iterator[tuple[int, FloatArray]]:
         yield numbers.setdefault(record["trajectory"], len(numbers)), biases.astype(np.float64)
 
 
-def name_truth(folder: Path, at: int, trajectories: int) -> float | None:
+def name_truth(
+    folder: Path, at: int, trajectories: int, classes: Sequence[int] = CLASSES
+) -> float | None:
     """Return how right a listener is who looks for the generation that a request has split.
 
     If its move is as unlike those before as the next one is, the truth was asked since.  None
     if there is no such generation, or nothing to compare it with.
+
+    Parameters
+    ----------
+    classes : whose biases the request should move, all together; none for all, one by one
     """
     queries = list(read_queries(folder))
     private = read_rounds(folder)
@@ -148,8 +166,10 @@ def name_truth(folder: Path, at: int, trajectories: int) -> float | None:
     since = {number for number, place in ends.items() if place >= at - 1}
     if not 0 < len(since) < trajectories:
         return None
-    moves = np.diff([queries[start][1] for start in starts], axis=0)[:, list(CLASSES)].mean(axis=1)
-    jumps = abs(moves[split : split + 2] - moves[:split][-3:].mean())
+    moves = np.diff([queries[start][1] for start in starts], axis=0)
+    moves = moves[:, list(classes)].mean(axis=1) if classes else moves
+    before = moves[:split][-3:].mean(axis=0)
+    jumps = [float(np.linalg.norm(move - before)) for move in moves[split : split + 2]]
     is_new = jumps[0] > jumps[1] / 2.0
     suspects = since if is_new else set(range(trajectories)) - since
     return 1.0 / len(suspects) if truth in suspects else 0.0
@@ -168,6 +188,30 @@ def count_right(tmp_path: Path, plan: Plan, runs: int, **changes: Any) -> tuple[
 
 # --- the attack -----------------------------------------------------------------------------------
 
+# On Flower clients hold their own data, and states are by the number of nodes that are connected.
+ON_FLOWER: dict[str, Any] = merge(
+    {key: BASE[key] for key in ("scheme", "data", "oracle")},
+    {
+        "data": {"split": {"dirichlet": 0.1}},
+        "federation": {"min_share": 0.2, "optimizer": {"name": "adam", "lr": 0.005}},
+    },
+)
+
+
+@pytest.mark.parametrize("kind", ["purge of clients", "rollback"])
+def test_it_does_not_on_flower_either(tmp_path: Path, record_property: Any, kind: str) -> None:
+    pytest.importorskip("flwr")
+    from tests.service.test_flower import play_on_flower
+
+    plan = {"purge of clients": purge_clients, "rollback": roll_back}[kind]
+    right, runs = 0.0, choose_runs()
+    for seed in range(runs):
+        at, asked = plan_requests(plan, seed, 2)
+        play_on_flower(tmp_path / str(seed), asked, at + 24, seed=seed, **ON_FLOWER)
+        found = name_truth(tmp_path / str(seed), at, 2, ())
+        right += 0.5 if found is None else found
+    require_guess(record_property, f"{kind} on Flower in process, K = 2", right, runs)
+
 
 @pytest.mark.parametrize("trajectories", [2, 4])
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
@@ -179,7 +223,7 @@ def test_the_split_generation_does_not_name_the_truth(
         "exchangeable": {"trajectories": trajectories},
         "federation": {"acceptance": acceptance},
     }
-    runs = max(attack_seeds() // 4, 4) if attack_seeds() < 100 else attack_seeds()
+    runs = choose_runs()
     right, _ = count_right(tmp_path, PLANS[kind], runs, **changes)
     what = f"{kind}, accepted by {acceptance}, K = {trajectories}"
     require_guess(record_property, what, right, runs, 1.0 / trajectories)
@@ -200,29 +244,3 @@ def test_it_would_where_data_change_at_once(
     right, split = count_right(tmp_path, PLANS[kind], RUNS, federation={"acceptance": "model"})
     guessed = (RUNS - split) / 2
     assert split >= RUNS / 4 and right - guessed >= 0.8 * split
-
-
-@pytest.mark.parametrize("trajectories", [2, 4])
-@pytest.mark.parametrize("kind", PLANS)
-def test_no_data_change_within_a_generation(tmp_path: Path, kind: str, trajectories: int) -> None:
-    """The records say as of which round clients hold their data: one for each generation."""
-    changes: dict[str, Any] = {"exchangeable": {"trajectories": trajectories}}
-    late = 0
-    for seed in range(4):
-        folder = tmp_path / str(seed)
-        at = play(folder, PLANS[kind], seed, **changes)
-        data: set[int] = set()
-        accepted = 0
-        for record in read_rounds(folder):
-            if record["backlog"] == 0 or accepted == trajectories:
-                accepted, data = 0, set()
-            as_of = record.get("data", record["round"])
-            if accepted:
-                data.add(as_of)
-                assert len(data) == 1 and as_of < record["round"]
-            else:
-                data = {as_of}
-            late += as_of < at <= record["round"]
-            accepted += record["accepted"]
-    if kind != "rollback":
-        assert late  # a request came within a generation and had to wait

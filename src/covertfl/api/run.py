@@ -15,25 +15,21 @@ from covertfl.api.problem import describe_problem, resolve_problem
 from covertfl.api.result import Result
 from covertfl.decision.arguments import Source, read_callback, read_count, read_path
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
-from covertfl.decision.problem_file import LoadedProblem, list_presets
+from covertfl.decision.problem_file import LoadedProblem
 from covertfl.errors import InvalidInput
 from covertfl.report.measures import stack_by_round
 from covertfl.report.records import read_run_records
-from covertfl.runs.settings import RunSections, RunSettings, build_run, read_run
+from covertfl.runs.settings import RunSections, RunSettings, build_run, find_model, read_run
 from covertfl.runs.summary import RunSummary
 from covertfl.runs.train import OnRound
+from covertfl.schemes.registry import DEFAULT, SCHEMES, find_scheme
 from covertfl.tasks.task import TrainingTask
 from covertfl.training import train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
-# Sections whose `kind` may be given by the section's name: policy="minority".
-KINDS = ("policy", "decoy", "engine")
-SECTIONS: dict[str, tuple[str, ...]] = {
-    name: tuple(getattr(field.annotation, "model_fields", ()))
-    for name, field in RunSections.model_fields.items()
-}
+Sections = Mapping[str, tuple[str, ...]]  # names of keys, by section or key of the run file
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -57,8 +53,8 @@ class Run(Result):
 
     Examples
     --------
-    >>> Run(task="toxicity", policy="minority", decoy="adversarial", rounds=79)
-    <Run: task toxicity, policy minority, decoy adversarial, rounds 79, clients 20, seed 0>
+    >>> Run(task="digits", policy="minority", rounds=79)
+    <Run: task digits, scheme scheduled, policy minority, decoy public, rounds 79, clients 20, seed 0>
     """
 
     settings: RunSettings
@@ -215,21 +211,33 @@ class TrainingResult(Result):
 
 def nest_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a run file: each key in the section that has it."""
-    content: dict[str, Any] = {}
+    sections, content = _list_sections(keys), dict[str, Any]()
+    # What belongs to another scheme is refused with the run file.
+    others = {name for scheme in SCHEMES.values() for name in scheme.sections}
     for key, value in keys.items():
         if key == "problem" and isinstance(value, FiniteHorizon | QueueProblem | LoadedProblem):
             loaded = resolve_problem(value)
             content |= describe_problem(loaded.problem)
             content |= {} if loaded.states is None else {"states": loaded.states.to_dict()}
-        elif key in RunSections.model_fields:
+        elif key in sections or key in others:
             plain = _plain(value)
-            section = {"kind": plain} if key in KINDS and isinstance(plain, str) else plain
+            has_kind = "kind" in sections.get(key, ()) and isinstance(plain, str)
+            section = {"kind": plain} if has_kind else plain
             content[key] = _merge(content.get(key), section, key)
         else:
-            name = "preset" if key == "problem" and value in list_presets() else key
-            place = _find_section(name)
-            content[place] = _merge(content.get(place), {name: _plain(value)}, place)
+            place = _find_section(key, sections)
+            content[place] = _merge(content.get(place), {key: _plain(value)}, place)
     return content
+
+
+def _list_sections(keys: Mapping[str, Any]) -> Sections:
+    """Return the sections of run files of the scheme that the keys name."""
+    name = keys.get("scheme", DEFAULT)
+    model = find_model(find_scheme(name, "Run: scheme")) if isinstance(name, str) else RunSections
+    return {
+        name: tuple(getattr(field.annotation, "model_fields", ()))
+        for name, field in model.model_fields.items()
+    }
 
 
 def _merge(before: Any, section: Any, name: str) -> Any:
@@ -241,14 +249,14 @@ def _merge(before: Any, section: Any, name: str) -> Any:
     return before | section
 
 
-def _find_section(key: str) -> str:
-    places = [name for name, known in SECTIONS.items() if key in known]
+def _find_section(key: str, sections: Sections) -> str:
+    places = [name for name, known in sections.items() if key in known]
     if len(places) == 1:
         return places[0]
     if places:
         ways = " or ".join(f"{name}={{{key!r}: ...}}" for name in places)
         raise InvalidInput(f"Run: {key} is a key of several sections; give it as {ways}")
-    known = [*RunSections.model_fields, *(name for names in SECTIONS.values() for name in names)]
+    known = [*sections, *(name for names in sections.values() for name in names)]
     near = difflib.get_close_matches(key, known, n=1)
     hint = (
         f"; did you mean {near[0]}?" if near else f"; allowed are {', '.join(sorted(set(known)))}"

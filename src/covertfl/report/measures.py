@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.report.records import RunRecords, is_count
+from covertfl.report.records import RunRecords
 
 
 def stack_by_round(runs: Sequence[RunRecords], key: str) -> FloatArray:
@@ -77,5 +77,4 @@ def find_wait_limit(run: RunRecords) -> float | None:
 
 def find_guess(run: RunRecords) -> float:
     """Return the probability of naming the true trajectory by a uniform guess."""
-    trajectories = run.setting("policy", "trajectories")
-    return 1.0 / trajectories if is_count(trajectories) else 0.5
+    return 1.0 / run.scheme.trajectories

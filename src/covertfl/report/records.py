@@ -7,13 +7,14 @@ been kept.  What could not be read is noted, and the page shows the note.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from covertfl.errors import InvalidInput
+from covertfl.errors import CovertflError, InvalidInput
 from covertfl.files.text import is_number, parse_toml, read_object, read_text, require_format
 from covertfl.runs.files import SETTINGS, read_lines
+from covertfl.runs.settings import read_run
 from covertfl.runs.summary import SUMMARY, check_values
 
 AUDIT = "audit.json"
@@ -126,6 +127,14 @@ def _find_wrong(record: Mapping[str, Any], checks: Checks) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class SchemeWords:
+    """What a run's scheme is called, by words, and the number of its trajectories."""
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    trajectories: int = 2
+
+
 @dataclass(frozen=True, eq=False)
 class RunRecords:
     """The result files of one run.
@@ -138,6 +147,7 @@ class RunRecords:
     metrics, rounds, updates : records of metrics.jsonl, private/rounds.jsonl and
         private/updates.jsonl, empty if the files are missing
     notes : sentences about what is missing or cannot be read
+    scheme : what the run's scheme is called
     """
 
     name: str
@@ -148,6 +158,7 @@ class RunRecords:
     rounds: Sequence[Mapping[str, Any]]
     updates: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = ()
+    scheme: SchemeWords = field(default_factory=SchemeWords)
 
     @property
     def is_public_only(self) -> bool:
@@ -175,6 +186,7 @@ def read_run_records(path: Path) -> RunRecords:
     return RunRecords(
         name=path.name,
         settings=settings,
+        scheme=_read_scheme(path / SETTINGS),
         summary=summary,
         queries=len(_read_records(public / "rounds.jsonl", PUBLIC, notes)),
         metrics=_read_records(path / "metrics.jsonl", METRICS, notes),
@@ -182,6 +194,18 @@ def read_run_records(path: Path) -> RunRecords:
         updates=_read_records(path / "private" / "updates.jsonl", UPDATES, notes),
         notes=tuple(notes),
     )
+
+
+def _read_scheme(path: Path) -> SchemeWords:
+    """Return what the scheme of a run is called, unknown if the settings cannot be used."""
+    if not path.is_file():
+        return SchemeWords()
+    try:
+        settings = read_run(path)
+        words = settings.scheme.name_parts(settings.parts)
+    except CovertflError:
+        return SchemeWords()
+    return SchemeWords({"scheme": settings.sections.scheme, **words}, settings.num_trajectories)
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:

@@ -165,10 +165,11 @@ def seal_state(federation: Federation, records: Records, state: RunState) -> Non
 
 
 def prepare_queries(federation: Federation, state: RunState) -> None:
-    """Make ready all that the next round may send, and the owner's model."""
+    """Make ready all that the next round may send, and the owner's model if it is never sent."""
     scheme = federation.scheme
-    weights = (*scheme.shown(state.scheme), scheme.models(state.scheme)[0])
-    federation.engine.prepare(weights, in_sight=scheme.moves_in_sight)
+    shown, own = scheme.shown(state.scheme), scheme.models(state.scheme)[0]
+    is_shown = any(one is own for one in shown)
+    federation.engine.prepare(shown if is_shown else (*shown, own), in_sight=scheme.moves_in_sight)
 
 
 def begin_query(federation: Federation, records: Records, state: RunState, query: Query) -> None:

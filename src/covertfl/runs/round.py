@@ -132,7 +132,7 @@ def run_rounds(
         note, pending = _find_note(pending, state.round + 1), None
         seen = seen if note is None else _recall(federation, records, note)
         query = federation.scheme.ask(begun.state.scheme, state.round + 1, seen.observation)
-        _require_same(records, note, query)
+        query = query if note is None else _repeat(federation, records, note, begun.state, query)
         records.note(_describe_note(query, seen))
         begin_query(federation, records, begun.state, query)
         played = yield from play_round(federation, begun, query, seen.arrival)
@@ -200,9 +200,9 @@ def draw_arrival(federation: Federation, round_number: int) -> int:
 def _describe_note(query: Query, seen: Seen) -> dict[str, Any]:
     """Return what is written down before a query is sent.
 
-    A round that was interrupted is asked again with the same observation, whatever is observed then
-    and however many rounds are left: another query would show clients two trajectories in one
-    round.
+    A round that was interrupted is asked again with the same observation, and sends the same
+    trajectory, whatever is observed then and however many rounds are left: another query would show
+    clients two trajectories in one round.
     """
     return {
         "round": query.round,
@@ -220,12 +220,12 @@ def _find_note(pending: Mapping[str, Any] | None, number: int) -> Mapping[str, A
 def _recall(federation: Federation, records: Records, note: Mapping[str, Any]) -> Seen:
     """Return what a note says was observed; raise InvalidInput, naming it, if that cannot be."""
     try:
-        given = {"arrival": note["arrival"], **note["observation"]}
-        for name, value in given.items():
+        numbers = {key: note[key] for key in ("arrival", "trajectory")}
+        for name, value in (*numbers.items(), *note["observation"].items()):
             if type(value) is not int or value < 0:
                 raise InvalidInput(f"{name} must be a whole number from 0, got {value}")
         observation = Observation(**note["observation"])
-    except (LookupError, TypeError, InvalidInput) as error:
+    except (LookupError, TypeError, AttributeError, InvalidInput) as error:
         raise InvalidInput(f"{records.note_name}: {BROKEN}: {error}") from error
     most = federation.problem.oracle.num_states - 1
     if int(observation.oracle_state) > most:
@@ -236,13 +236,22 @@ def _recall(federation: Federation, records: Records, note: Mapping[str, Any]) -
     return Seen(observation, note["arrival"])
 
 
-def _require_same(records: Records, note: Mapping[str, Any] | None, query: Query) -> None:
-    """Raise InvalidInput if a round that was interrupted would now send something else."""
-    if note is not None and note.get("trajectory") != query.trajectory:
+def _repeat(
+    federation: Federation, records: Records, note: Mapping[str, Any], state: RunState, query: Query
+) -> Query:
+    """Return the query of a round that was interrupted, with the trajectory that it has sent.
+
+    A policy for another number of rounds, or of a file that was changed, might send another one.
+    """
+    trajectory, shown = note["trajectory"], federation.scheme.shown(state.scheme)
+    if trajectory == query.trajectory:
+        return query
+    if trajectory >= len(shown):
         raise InvalidInput(
-            f"{records.note_name}: {BROKEN}: it sent trajectory {note.get('trajectory')} and would "
-            f"now send {query.trajectory}, because the policy, its file or the seed has changed"
+            f"{records.note_name}: trajectory must be at most {len(shown) - 1}, got {trajectory}"
         )
+    is_needed = federation.scheme.uses_replies(trajectory)
+    return replace(query, payload=shown[trajectory], trajectory=trajectory, needs_replies=is_needed)
 
 
 # --- the round ------------------------------------------------------------------------------------

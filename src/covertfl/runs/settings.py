@@ -167,6 +167,10 @@ class RunSections(Section):
     horizon: dict[str, Any] | None = None
     states: dict[str, Any] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class of a scheme's run files is made when it is needed, and cannot be found by name.
+        return _make_blank, (self.scheme,), self.__getstate__()
+
 
 @dataclass(frozen=True, eq=False)
 class RunSettings:
@@ -297,6 +301,12 @@ def find_model(scheme: type[Scheme]) -> type[RunSections]:
     """Return the model of run files of a scheme: the common sections and its own."""
     own: Any = {name: (kind, Field(default_factory=kind)) for name, kind in scheme.sections.items()}
     return create_model("RunFile", __base__=RunSections, **own)
+
+
+def _make_blank(scheme: str) -> RunSections:
+    """Return the sections of a run file of a scheme before they are filled."""
+    model = find_model(find_scheme(scheme))
+    return model.__new__(model)
 
 
 def _list_parts(sections: RunSections, scheme: type[Scheme]) -> Parts:

@@ -18,7 +18,7 @@ from covertfl.runs.engine import Engine, Validation
 from covertfl.runs.participation import Clients, RecordedRounds
 from covertfl.runs.queue import OwedTask, UpdateQueue
 from covertfl.runs.settings import RunSettings
-from covertfl.schemes.scheme import Packed, Scheme, SeenRound, State
+from covertfl.schemes.scheme import Packed, Scheme, SeenRound, State, read_count
 from covertfl.tasks.task import TrainingTask
 
 TOTALS = ("privacy_cost", "learning_cost", "backlog", "served", "wait", "finished", "replies")
@@ -241,7 +241,7 @@ def _unpack(
         round=checkpoint.round,
         scheme=scheme,
         queue=_unpack_queue(facts),
-        updates=facts["updates"],
+        updates=read_count(facts, "updates"),
         oracle_state=facts["oracle_state"],
         queries=tuple(sent.get(number, 0) for number in range(trajectories)),
         scores=tuple(facts["scores"]),
@@ -251,5 +251,5 @@ def _unpack(
             (int(record["oracle_state"]), int(record["arrival"]), bool(record["accepted"]))
             for record in latest
         ),
-        data=facts["data"],
+        data=read_count(facts, "data"),
     )

@@ -75,6 +75,7 @@ from covertfl.schemes.scheme import (
     Variant,
     only_part,
     pack_memory,
+    read_count,
     unpack_memory,
 )
 from covertfl.seeding import Stream, draw_seed, make_generator
@@ -560,7 +561,8 @@ class Exchangeable(Scheme):
         weights = self.replicas.show(arrays["true"])
         sent = self.replicas.show(arrays["shown"]) if "shown" in arrays else weights
         generation = Generation.unpack(Packed(arrays, facts["generation"]))
-        return Orbit(weights, sent, facts["updates"], unpack_memory(packed), generation)
+        updates = read_count(facts, "updates")
+        return Orbit(weights, sent, updates, unpack_memory(packed), generation)
 
     # --- what it says of itself ---------------------------------------------------------------
 

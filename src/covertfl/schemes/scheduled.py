@@ -63,6 +63,7 @@ from covertfl.schemes.scheme import (
     Variant,
     only_part,
     pack_memory,
+    read_count,
     unpack_memory,
 )
 from covertfl.seeding import Stream, draw_seed, make_generator
@@ -149,10 +150,10 @@ class Scheduled(Scheme):
         return {"policy": policy.kind, "decoy": decoy.kind}
 
     @classmethod
-    def list_plug_ins(cls, parts: Parts) -> list[str]:
+    def list_plug_ins(cls, parts: Parts) -> dict[str, str]:
         """Return the decoy's name, unless it comes with the package."""
         kind = only_part(parts, DecoySection).kind
-        return [] if kind in DECOYS else [kind]
+        return {} if kind in DECOYS else {"[decoy] kind": kind}
 
     @classmethod
     def list_variants(cls, problem: Problem) -> list[Variant]:
@@ -427,8 +428,8 @@ class Scheduled(Scheme):
         return Trajectories(
             packed.arrays["true"],
             packed.arrays["decoy-1"],
-            facts["updates"],
-            facts["moves"],
+            read_count(facts, "updates"),
+            read_count(facts, "moves"),
             unpack_memory(packed),
             LiveState.from_dict(facts["live"]),
         )

@@ -342,9 +342,9 @@ class Scheme(ABC):
         return {}
 
     @classmethod
-    def list_plug_ins(cls, parts: Parts) -> list[str]:
-        """Return the names of plug-ins that the scheme uses."""
-        return []
+    def list_plug_ins(cls, parts: Parts) -> dict[str, str]:
+        """Return the names of plug-ins that the scheme uses, by their keys in the run file."""
+        return {}
 
     @classmethod
     def is_built_in(cls, parts: Parts) -> bool:
@@ -405,7 +405,10 @@ class Scheme(ABC):
 
     @abstractmethod
     def shown(self, state: State) -> tuple[Vector, ...]:
-        """Return all that `ask` may send next, encoded beforehand so that time tells nothing."""
+        """Return all that `ask` may send next, by trajectory.
+
+        It is encoded beforehand, so that time tells nothing.
+        """
 
     @abstractmethod
     def models(self, state: State) -> tuple[Vector, ...]:
@@ -464,6 +467,14 @@ def only_part(parts: Parts, kind: type[Part]) -> Part:
     """Return the part that is a section of a kind."""
     [found] = [part for part in parts.values() if isinstance(part, kind)]
     return found
+
+
+def read_count(facts: Mapping[str, Any], name: str) -> int:
+    """Return a number of a checkpoint; raise ValueError unless it is a whole number from 0."""
+    value = facts[name]
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} must be a whole number from 0, got {value}")
+    return value
 
 
 def pack_memory(memory: ServerMemory | None) -> Packed:

@@ -47,8 +47,8 @@ MOST_BODY = 32 * 2**20  # bytes
 MOST_HELD = 8 * MOST_BODY  # bytes of all bodies that are being read or stored
 BODY_SECONDS = 60.0
 MOST_REQUESTS, MOST_ROUNDS, MOST_VERSIONS = 1_000, 10_000, 200
-# Routes that need no token: none of them shows what the service does.  Metrics do: the end of a round
-# tells a true query from a decoy.
+# Routes that need no token: none of them shows what the service does.  Metrics do: the ends of
+# rounds tell true queries from decoys.
 OPEN = {("GET", "/"), ("GET", "/health")}
 HEADERS = {
     "cache-control": "no-store",

@@ -99,9 +99,12 @@ class ArrayForm:
 
         Parameters
         ----------
-        renews : whether weights are encoded also if they are stored already, for the time it takes
+        renews : whether all are encoded, known or given twice, for the time that it takes
         """
-        known = {} if renews else {id(vector): (vector, one) for vector, one in self._ready}
+        if renews:
+            self._ready[:] = [(vector, self.write(vector)) for vector in weights]
+            return
+        known = {id(vector): (vector, arrays) for vector, arrays in self._ready}
         wanted = {id(vector): vector for vector in weights}
         self._ready[:] = [
             known[key] if key in known else (vector, self.write(vector))

@@ -28,7 +28,8 @@ RECORDS = "COVERTFL_RECORDS"
 # Keys that reveal when the true weights are sent, or what is sent instead ...
 SECRET_KEYS = frozenset(
     {"arrivals", "budget", "cost", "horizon", "learn_prob", "oracle", "pivot", "preset"}
-    | {"queue", "secret", "trajectories", "updates"}
+    | {"problem", "queue", "scheme", "secret", "trajectories", "updates"}
+    | {section for scheme in SCHEMES.values() for section in scheme.sections}
 )
 # ... and words that do so in any key.
 SECRET_WORDS = frozenset({"covert", "decoy", "decoys", "exposure", "obfuscate", "policy"})
@@ -56,6 +57,7 @@ CLIENT = f'''\
 from pathlib import Path
 
 from covertfl.flower import make_client_app
+from covertfl.schemes.registry import SCHEMES
 
 app = make_client_app(Path(__file__).with_name("{CLIENT_RUN}"))
 '''

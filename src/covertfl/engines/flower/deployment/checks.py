@@ -48,14 +48,13 @@ def check_deployable(settings: RunSettings, num_nodes: int, *, has_own_app: bool
         raise InvalidInput(
             f"{settings.name}: task = {task} cannot be deployed: nodes have no way to make it"
         )
-    plugged = [name for name in settings.scheme.list_plug_ins(settings.parts) if ":" in name]
-    if ":" in settings.sections.scheme:
-        plugged.append(settings.sections.scheme)
-    if plugged and not has_own_app:
-        raise InvalidInput(
-            f"{settings.name}: {plugged[0]} cannot be deployed: the server app finds plug-ins of "
-            "installed packages only"
-        )
+    used = {"scheme": settings.sections.scheme, **settings.scheme.list_plug_ins(settings.parts)}
+    for key, plug_in in used.items():
+        if ":" in plug_in and not has_own_app:
+            raise InvalidInput(
+                f"{settings.name}: {key} = {plug_in} cannot be deployed: the server app finds "
+                "plug-ins of installed packages only"
+            )
 
 
 @contextlib.contextmanager

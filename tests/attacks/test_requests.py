@@ -1,9 +1,10 @@
 """A listener who knows when requests came: a change of the data does not name the true model.
 
-tests/service/test_generations.py checks in the records that no data change within a generation.
-Here a listener tries to see one.  A generation of exchangeable replicas moves by the replies to its true query alone.  If clients'
+A generation of exchangeable replicas moves by the replies to its true query alone.  If clients'
 data changed between its accepted rounds, the move would be of old data or of new, which shows in
-biases and row lengths that no reflection touches, and so would say when the truth was asked.
+biases that no reflection touches, and so would say when the truth was asked.  The records of
+tests/service/test_generations.py show that no data change within a generation; here a listener
+tries to see it.
 """
 
 from __future__ import annotations

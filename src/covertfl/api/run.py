@@ -53,8 +53,8 @@ class Run(Result):
 
     Examples
     --------
-    >>> Run(task="digits", policy="minority", rounds=79)
-    <Run: task digits, scheme scheduled, policy minority, decoy public, rounds 79, clients 20, seed 0>
+    >>> Run(task="digits", policy="greedy", rounds=79)
+    <Run: task digits, scheme scheduled, policy greedy, decoy public, rounds 79, clients 20, seed 0>
     """
 
     settings: RunSettings

@@ -160,8 +160,8 @@ def test_a_query_is_ready_before_its_round_begins(
     assert asks.count(True) == ROUNDS
     # For both arms a result, and where a strategy is wrapped the average that it is given.
     each_round = 2 if make_strategy is None else 4
-    # All start at the same arrays; after the cut they are apart.
-    assert written == [1 + 2 + each_round * ROUNDS, 0]
+    # Before the first round, when that is sealed, and after the cut, for both arms alike.
+    assert written == [3 * 2 + each_round * ROUNDS, 0]
 
 
 @pytest.mark.parametrize("make_strategy", [None, FedAvg])

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from covertfl.errors import InvalidInput
+from covertfl.schemes.registry import SCHEMES
 
 # Modules that the bundle's pyproject.toml names.  The first exists on the server only.
 SERVER_MODULE, CLIENT_MODULE = "federation_server", "federation_client"
@@ -57,7 +58,6 @@ CLIENT = f'''\
 from pathlib import Path
 
 from covertfl.flower import make_client_app
-from covertfl.schemes.registry import SCHEMES
 
 app = make_client_app(Path(__file__).with_name("{CLIENT_RUN}"))
 '''

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
 import covertfl
+from covertfl.schemes.registry import SCHEMES
 
 SOURCE = Path(covertfl.__file__).parent
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}
@@ -30,25 +32,29 @@ MAY_IMPORT = {
     "planning": "decision evaluation solvers fitting",
     "kernels": "",
     "tasks": "files seeding kernels plugins",
-    "decoys": "kernels tasks plugins",
-    "runs": "files seeding decision solvers fitting kernels tasks decoys",
-    "engines": "files processes seeding decision kernels tasks decoys runs",
+    "schemes": "files seeding decision solvers fitting planning kernels tasks plugins",
+    "eavesdroppers": "decision evaluation kernels plugins",
+    "runs": "files seeding decision fitting kernels tasks schemes eavesdroppers",
+    "engines": "files processes seeding decision kernels tasks schemes runs",
     "flower": "kernels tasks engines",
     "training": "seeding runs engines",
-    "eavesdroppers": "decision evaluation kernels plugins",
-    "auditing": "files seeding intervals decision evaluation kernels tasks decoys runs engines "
-    "training eavesdroppers",
+    "auditing": "files seeding intervals decision evaluation kernels tasks schemes runs training "
+    "eavesdroppers",
     "display": "files solvers fitting planning runs auditing",
-    "report": "files runs",
-    "api": "files decision solvers fitting planning tasks runs training eavesdroppers "
+    "report": "files schemes runs",
+    "api": "files decision solvers fitting planning tasks schemes runs training eavesdroppers "
     "auditing display report",
     "models": "files kernels tasks runs api",
-    "demo": "files decision evaluation planning runs training auditing report",
-    "service": "files processes decision evaluation kernels tasks runs engines eavesdroppers "
-    "auditing models",
+    "demo": "files decision evaluation planning schemes runs training auditing report",
+    "service": "files processes decision evaluation kernels tasks schemes runs engines "
+    "eavesdroppers auditing models",
     "cli": "decision fitting planning tasks runs training models engines auditing "
     "display api report demo service",
 }
+# What every package may know of schemes: the protocol, the registry, and replies.
+OPEN_SCHEMES = {"schemes.scheme", "schemes.registry", "schemes.replies"}
+# These say in words, numbers and rows what a scheme costs and gives, and decide nothing by it.
+DESCRIBE_SCHEMES = ("planning", "display", "demo")
 
 
 def module_name(path: Path) -> str:
@@ -111,6 +117,52 @@ def test_nothing_else_is_imported() -> None:
             others = {name for name in find_imports(path) if package_of(name) not in allowed}
             wrong += [f"{module} imports {name}" for name in sorted(others)]
     assert not wrong
+
+
+def test_no_package_knows_a_scheme_by_name() -> None:
+    """Rounds, engines, records, service and audit know the protocol; a scheme is one module."""
+    named = re.compile("|".join((*SCHEMES, "replicas?", "scheduled", "silent")))
+    wrong = []
+    for module, path in MODULES.items():
+        package = package_of(module)
+        if package == "schemes":
+            continue
+        inside = {name for name in find_imports(path) if package_of(name) == "schemes"}
+        wrong += [f"{module} imports {name}" for name in inside - OPEN_SCHEMES]
+        if package not in DESCRIBE_SCHEMES:
+            found = [name for name in list_names(path.read_text("utf-8")) if named.fullmatch(name)]
+            wrong += [f"{module} names {name}" for name in found]
+    assert not wrong
+
+
+def test_the_check_of_names_sees_them() -> None:
+    text = 'def f(a):\n    if a.is_exchangeable or a.kind == "silent":\n        pass\n'
+    assert {"exchangeable", "silent"} <= set(list_names(text))
+    assert "exchangeable" not in list_names('def f():\n    """Of exchangeable runs."""\n')
+
+
+def list_names(text: str) -> list[str]:
+    """Return the words of identifiers and the strings that code compares or passes on.
+
+    Docstrings, and sentences in messages, do not decide anything.
+    """
+    tree = ast.parse(text)
+    documents = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+        and len(ast.unparse(node.body[0]).split()) > 1
+    }
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found += [] if id(node) in documents else [node.value]
+        for field in ("id", "attr", "arg", "name"):
+            name = getattr(node, field, None)
+            found += name.lower().split("_") if isinstance(name, str) else []
+    return found
 
 
 def test_the_package_imports_nothing_of_the_checkout() -> None:

@@ -19,7 +19,7 @@ from covertfl.errors import InvalidInput
 if TYPE_CHECKING:
     from covertfl.runs.train import RunProgress
     from covertfl.service.client import Service
-# Seconds between two looks at a request, and for which a service may be silent meanwhile.
+# Seconds between two looks at a request, and for which a service may be is_quiet meanwhile.
 LOOK_SECONDS, SILENT_SECONDS = 0.5, 60.0
 OPEN = ("waiting", "serving")
 

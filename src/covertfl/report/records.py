@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from covertfl.errors import CovertflError, InvalidInput
 from covertfl.files.text import is_number, parse_toml, read_object, read_text, require_format
 from covertfl.runs.files import SETTINGS, read_lines
-from covertfl.runs.settings import read_run
 from covertfl.runs.summary import SUMMARY, check_values
+from covertfl.schemes.registry import DEFAULT, find_scheme
 
 AUDIT = "audit.json"
 Audit = Mapping[str, Any]
@@ -186,7 +188,7 @@ def read_run_records(path: Path) -> RunRecords:
     return RunRecords(
         name=path.name,
         settings=settings,
-        scheme=_read_scheme(path / SETTINGS),
+        scheme=_find_scheme(settings),
         summary=summary,
         queries=len(_read_records(public / "rounds.jsonl", PUBLIC, notes)),
         metrics=_read_records(path / "metrics.jsonl", METRICS, notes),
@@ -196,16 +198,18 @@ def read_run_records(path: Path) -> RunRecords:
     )
 
 
-def _read_scheme(path: Path) -> SchemeWords:
-    """Return what the scheme of a run is called, unknown if the settings cannot be used."""
-    if not path.is_file():
+def _find_scheme(settings: Mapping[str, Any] | None) -> SchemeWords:
+    """Return what the scheme of a run is called; nothing is known of one that cannot be read."""
+    if settings is None:
         return SchemeWords()
+    name = settings.get("scheme", DEFAULT)
     try:
-        settings = read_run(path)
-        words = settings.scheme.name_parts(settings.parts)
-    except CovertflError:
+        kind = find_scheme(str(name))
+        sections = kind.sections.items()
+        parts = {key: model.model_validate(settings.get(key, {})) for key, model in sections}
+    except (CovertflError, ValidationError):
         return SchemeWords()
-    return SchemeWords({"scheme": settings.sections.scheme, **words}, settings.num_trajectories)
+    return SchemeWords({"scheme": name, **kind.name_parts(parts)}, kind.count_trajectories(parts))
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:

@@ -53,7 +53,6 @@ from covertfl.files.text import (
     split_location,
 )
 from covertfl.kernels.job import LocalOptimizer
-from covertfl.schemes.live import WINDOW
 from covertfl.schemes.registry import DEFAULT, SCHEME_PLUG_INS, SCHEMES, find_scheme, refuse_others
 from covertfl.schemes.scheme import Parts, Scheme
 from covertfl.tasks.registry import TASK_PLUG_INS
@@ -63,9 +62,8 @@ if TYPE_CHECKING:
     from covertfl.tasks.task import TrainingTask
 
 PROBLEM_SECTIONS = ("oracle", "cost", "queue", "horizon", "states")
-# Latest rounds of a service that are compared with its problem, and rounds after which a policy
-# that was made from rounds is made again.
-DRIFT_ROUNDS, REFIT_ROUNDS = 2_000, 2_000
+# Latest rounds of a service that are compared with its problem.
+DRIFT_ROUNDS = 2_000
 # Rounds of a queue's run if the run file does not set them.
 QUEUE_ROUNDS = 200
 # Success probabilities closer to 0 or 1 than this count as this close.
@@ -226,10 +224,10 @@ class RunSettings:
     @property
     def remembered_rounds(self) -> int:
         """Number of latest rounds that the state of a run holds."""
-        needed, service = self.scheme.remembers(self.parts), self.sections.service
-        if needed == 0 and service is not None:
-            return WINDOW + REFIT_ROUNDS if service.refit else DRIFT_ROUNDS
-        return needed
+        service = self.sections.service
+        if service is None:
+            return self.scheme.remembers(self.parts, refits=False)
+        return max(DRIFT_ROUNDS, self.scheme.remembers(self.parts, refits=service.refit))
 
     @property
     def num_trajectories(self) -> int:

@@ -44,6 +44,7 @@ from covertfl.schemes.policies import (
 )
 from covertfl.schemes.replies import Aggregator, ServerMemory, SiftedReplies, average_replies
 from covertfl.schemes.scheme import (
+    REFIT_ROUNDS,
     Event,
     History,
     Jobs,
@@ -138,10 +139,12 @@ class Scheduled(Scheme):
         return {"policy": ("path",)}
 
     @classmethod
-    def remembers(cls, parts: Parts) -> int:
+    def remembers(cls, parts: Parts, *, refits: bool) -> int:
         """Return how many of the latest rounds a refresh needs."""
         every = only_part(parts, PolicySection).refresh
-        return 0 if every is None else WINDOW + every
+        if every is None:
+            return WINDOW + REFIT_ROUNDS if refits else 0
+        return WINDOW + every
 
     @classmethod
     def name_parts(cls, parts: Parts) -> dict[str, str]:

@@ -46,6 +46,8 @@ State = Any  # of a scheme
 Part = TypeVar("Part", bound=Section)
 Parts = Mapping[str, Section]  # the sections of a run file that belong to a scheme, by name
 SeenRound = tuple[int, int, bool]
+# Rounds after which a policy that a service made from rounds is made again.
+REFIT_ROUNDS = 2_000
 # What a scheme needs of replies: their mean, some of them, or the values of each.
 Reading = Literal["mean", "some", "values"]
 
@@ -332,8 +334,13 @@ class Scheme(ABC):
         return 2
 
     @classmethod
-    def remembers(cls, parts: Parts) -> int:
-        """Return how many of the latest rounds `follow` needs."""
+    def remembers(cls, parts: Parts, *, refits: bool) -> int:
+        """Return how many of the latest rounds `follow` needs.
+
+        Parameters
+        ----------
+        refits : whether a service makes the policy anew when rounds contradict its problem
+        """
         return 0
 
     @classmethod

@@ -19,9 +19,9 @@ from covertfl.decision.problem import QueueProblem
 from covertfl.runs.participation import Clients
 from covertfl.runs.queue import OwedTask
 from covertfl.runs.round import Begun
-from covertfl.runs.settings import DRIFT_ROUNDS, REFIT_ROUNDS
+from covertfl.runs.settings import DRIFT_ROUNDS
 from covertfl.runs.state import Federation, RunState
-from covertfl.schemes.scheme import Cancellation, DataChange, Restart, Rollback, State
+from covertfl.schemes.scheme import REFIT_ROUNDS, Cancellation, DataChange, Restart, Rollback, State
 from covertfl.service.data import edit_task
 from covertfl.service.promise import CHECK_EVERY, FEWEST, find_drift
 from covertfl.service.store import Store, StoredRequest

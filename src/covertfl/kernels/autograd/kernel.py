@@ -61,7 +61,7 @@ def _single_threaded() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Replica:
+class _ModuleCopy:
     """A module that runs one job at a time, on a CPU in one thread.
 
     Its parameters and gradients are views of two vectors of the layout's size.
@@ -166,7 +166,7 @@ class TorchKernel:
         self.threads = count_cores() if threads is None else threads
         self._lock = Lock()
         self._plain_module = module
-        self._replicas: list[_Replica] = []
+        self._copies: list[_ModuleCopy] = []
         self._stacks = JobStacks(copy.deepcopy(module), self.layout, loss, optimizer, self.device)
 
     def run(self, jobs: Sequence[LocalJob]) -> list[Vector]:
@@ -182,39 +182,39 @@ class TorchKernel:
         results: list[Vector] = []
         devices = [self.device] if self.device.type == "cuda" else []
         with isolate_generator(devices), _single_threaded():
-            replica = self._take_replica(0)
+            copy = self._take_copy(0)
             for job in jobs:
                 torch.default_generator.manual_seed(int(job.seed))
                 if devices:
                     torch.cuda.manual_seed(int(job.seed))
                 before = read_generator(self.device)
-                results.append(replica.run(job))
+                results.append(copy.run(job))
                 if len(job.rows) and torch.equal(before, read_generator(self.device)):
                     break
         return results + self._run_in_threads(jobs[len(results) :])
 
-    def _take_replica(self, number: int) -> _Replica:
-        while len(self._replicas) <= number:
+    def _take_copy(self, number: int) -> _ModuleCopy:
+        while len(self._copies) <= number:
             module = copy.deepcopy(self._plain_module)
-            replica = _Replica(module, self.loss, self.optimizer, self.layout, self.device)
-            self._replicas.append(replica)
-        return self._replicas[number]
+            made = _ModuleCopy(module, self.loss, self.optimizer, self.layout, self.device)
+            self._copies.append(made)
+        return self._copies[number]
 
     def _run_in_threads(self, jobs: Sequence[LocalJob]) -> list[Vector]:
         results: list[Vector] = [job.weights for job in jobs]
         waiting = iter(range(len(jobs)))  # shared by the threads, safe under the interpreter's lock
-        replicas = [self._take_replica(number) for number in range(min(self.threads, len(jobs)))]
+        copies = [self._take_copy(number) for number in range(min(self.threads, len(jobs)))]
 
-        def work(replica: _Replica) -> None:
+        def work(copy: _ModuleCopy) -> None:
             with _single_threaded():
                 for number in waiting:
-                    results[number] = replica.run(jobs[number])
+                    results[number] = copy.run(jobs[number])
 
-        if len(replicas) == 1:
-            work(replicas[0])
-        elif replicas:
-            with ThreadPoolExecutor(len(replicas)) as pool:
-                list(pool.map(work, replicas))
+        if len(copies) == 1:
+            work(copies[0])
+        elif copies:
+            with ThreadPoolExecutor(len(copies)) as pool:
+                list(pool.map(work, copies))
         return results
 
     def predict(self, weights: Vector, features: Float32Array) -> Float32Array:

@@ -19,8 +19,8 @@ from covertfl.errors import InvalidInput
 if TYPE_CHECKING:
     from covertfl.runs.train import RunProgress
     from covertfl.service.client import Service
-# Seconds between two looks at a request, and for which a service may be is_quiet meanwhile.
-LOOK_SECONDS, SILENT_SECONDS = 0.5, 60.0
+# Seconds between two looks at a request, and for which a service may be quiet meanwhile.
+LOOK_SECONDS, QUIET_SECONDS = 0.5, 60.0
 OPEN = ("waiting", "serving")
 
 
@@ -215,7 +215,7 @@ def _await_end(service: Service, answer: dict[str, Any]) -> dict[str, Any]:
                 answer = service.get(f"/requests/{number}")
                 heard = time.monotonic()
             except NoAnswer:  # it may be starting again
-                if time.monotonic() - heard > SILENT_SECONDS:
+                if time.monotonic() - heard > QUIET_SECONDS:
                     raise
     if answer["state"] == "cancelled":
         raise InvalidInput(f"request {number} was cancelled")

@@ -182,13 +182,13 @@ class TorchKernel:
         results: list[Vector] = []
         devices = [self.device] if self.device.type == "cuda" else []
         with isolate_generator(devices), _single_threaded():
-            copy = self._take_copy(0)
+            module = self._take_copy(0)
             for job in jobs:
                 torch.default_generator.manual_seed(int(job.seed))
                 if devices:
                     torch.cuda.manual_seed(int(job.seed))
                 before = read_generator(self.device)
-                results.append(copy.run(job))
+                results.append(module.run(job))
                 if len(job.rows) and torch.equal(before, read_generator(self.device)):
                     break
         return results + self._run_in_threads(jobs[len(results) :])
@@ -205,10 +205,10 @@ class TorchKernel:
         waiting = iter(range(len(jobs)))  # shared by the threads, safe under the interpreter's lock
         copies = [self._take_copy(number) for number in range(min(self.threads, len(jobs)))]
 
-        def work(copy: _ModuleCopy) -> None:
+        def work(own: _ModuleCopy) -> None:
             with _single_threaded():
                 for number in waiting:
-                    results[number] = copy.run(jobs[number])
+                    results[number] = own.run(jobs[number])
 
         if len(copies) == 1:
             work(copies[0])

@@ -40,7 +40,11 @@ def find_scheme(name: str, key: str = "scheme") -> type[Scheme]:
     InvalidInput
         about `key` if the name stands for nothing, about the plug-in if it is no scheme
     """
-    found: Any = SCHEME_PLUG_INS.find(name, key)
+    SCHEME_PLUG_INS.check(name, key)
+    try:
+        found: Any = SCHEME_PLUG_INS.find(name, key)
+    except InvalidInput as error:  # of the plug-in: say which file names it
+        raise InvalidInput(f"{key.removesuffix('scheme')}{error}") from error
     if not (isinstance(found, type) and issubclass(found, Scheme)):
         raise InvalidInput(
             f"{key} {name} must be a class derived from covertfl.schemes.scheme.Scheme, got "

@@ -412,9 +412,9 @@ class Scheme(ABC):
 
     @abstractmethod
     def shown(self, state: State) -> tuple[Vector, ...]:
-        """Return all that `ask` may send next, by trajectory.
+        """Return all that `ask` may send next, by trajectory: the very arrays that it sends.
 
-        It is encoded beforehand, so that time tells nothing.
+        They are encoded beforehand, so that time tells nothing.
         """
 
     @abstractmethod

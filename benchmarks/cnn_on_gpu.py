@@ -28,8 +28,7 @@ from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.choose import draw_weights
 from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.kernel import CnnKernel, Precision
-from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer, Vector
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 
 IMAGE, CLASSES, BATCH = (1, 28, 28), 10, 40

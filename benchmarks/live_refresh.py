@@ -35,7 +35,7 @@ from covertfl import (
 from covertfl.arrays import FloatArray
 from covertfl.decision.policy import tabulate_for_queue
 from covertfl.runs.records import charge_round
-from covertfl.schemes.live import LiveMethod, LiveState, is_due, make_live_policy, refresh_live
+from covertfl.schemes.policies import LiveMethod, LiveState, is_due, make_live_policy, refresh_live
 from covertfl.schemes.scheme import Query, SeenRound
 from covertfl.solvers.constrained import QueueSolution, solve_queue
 from covertfl.solvers.spga.experience import Experience, SimulatedSource

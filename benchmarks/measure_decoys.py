@@ -23,8 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from covertfl import TrainingTask
 from covertfl.kernels.choose import choose_kernel, draw_weights
-from covertfl.kernels.job import Labels, LocalJob, LocalKernel, LocalOptimizer
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Labels, LocalJob, LocalKernel, LocalOptimizer, Vector
 from covertfl.schemes.decoys.decoy import Decoy, DecoyView, average_results
 from covertfl.schemes.decoys.registry import DECOYS, make_decoy
 from covertfl.tasks.registry import make_task

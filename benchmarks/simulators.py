@@ -27,8 +27,7 @@ from torch.nn import functional
 from covertfl import Examples, Run, TrainingTask
 from covertfl.kernels.autograd.module import describe_layout
 from covertfl.kernels.choose import choose_kernel, draw_weights
-from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, Vector
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.simulated import make_client_job, run_jobs
 from covertfl.schemes.replies import ExactAverage, Reply, find_fault, sift_replies

@@ -24,7 +24,7 @@ from simulators import ANSWER, BATCH_SIZE, BATCHES, CLIENTS, MODELS, WEIGHTS
 
 from covertfl import Missing, Run
 from covertfl.kernels.cnn.blocks import describe_network
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 
 PEER_PACKAGES = ("torch", "pfl", "flwr", "ray")
 SCRIPT = Path(__file__).with_name("simulators.py")

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from covertfl.cli.app import run_app
-from covertfl.cli.options import JsonOption
-from covertfl.cli.output import advise_if_interrupted, print_json, show_progress
+from covertfl.cli.terminal import JsonOption, advise_if_interrupted, print_json, show_progress
 from covertfl.errors import InvalidInput
 
 app = typer.Typer(

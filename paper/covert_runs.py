@@ -24,8 +24,7 @@ from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.listeners import MajorityEavesdropper
 from covertfl.evaluation.horizon import HorizonEvaluation, evaluate_horizon_policy
 from covertfl.files.text import parse_toml
-from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, Vector
 from covertfl.runs.engine import ClientWork, Validation, Work
 from covertfl.runs.participation import Clients
 from covertfl.runs.records import NoRecords

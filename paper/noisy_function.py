@@ -21,7 +21,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 
 RIPPLE, FREQUENCY = 0.05, 6.0  # a and b
 STEEPEST = 3.0 * math.sqrt(3.0) / 8.0  # largest derivative of t^2 / (1 + t^2), at 1 / sqrt(3)

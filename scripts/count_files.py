@@ -4,8 +4,8 @@
     python scripts/count_files.py train --list
 
 The command is carried out on a small run, in this process and all its threads.  A file counts if a
-function of it is called, by the command or while it is imported; a file that only defines names
-does not.  Processes that a command starts are not followed.
+function with a name in it is called, by the command or while it is imported; a file that only
+defines names does not.  Processes that a command starts are not followed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 SOURCE = Path(__file__).resolve().parents[1] / "src/covertfl"
 RUN = """
 task = "digits"
-rounds = 20
+rounds = 40
 updates = 4
 [federation]
 clients = 6
@@ -86,9 +86,10 @@ def count(name: str) -> list[Path]:
     called: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: Any) -> None:
-        # Bodies of modules and classes are not optimized; functions are.
-        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            called.add(frame.f_code.co_filename)
+        # Bodies of modules and classes are not optimized, and comprehensions have no name.
+        code = frame.f_code
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_name[0] != "<":
+            called.add(code.co_filename)
 
     if name in FIRST:
         FIRST[name](call_command)

@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         "refresh-with-one-iteration",
-        "schemes/live.py",
+        "schemes/policies.py",
         "generator=generator), LIVE_ITERATIONS)",
         "generator=generator), 1)",
         "tests/schemes/test_live.py",

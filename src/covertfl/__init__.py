@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         Predictions as Predictions,
         load_model as load_model,
     )
-    from covertfl.runs.summary import RunSummary as RunSummary
+    from covertfl.runs.files import RunSummary as RunSummary
     from covertfl.runs.train import RunProgress as RunProgress
     from covertfl.solvers.minority import solve_minority as solve_minority
     from covertfl.tasks.task import TrainingTask as TrainingTask

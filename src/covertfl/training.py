@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.files import SETTINGS
+from covertfl.runs.files import SETTINGS, SUMMARY, RunSummary, read_summary
 from covertfl.runs.settings import RunSettings
 from covertfl.runs.simulated import run_together
-from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 from covertfl.runs.train import (
     KernelCache,
     OnRound,

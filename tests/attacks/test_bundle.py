@@ -24,7 +24,7 @@ from covertfl.engines.flower.client_app import format_client_run, make_client_ap
 from covertfl.engines.flower.deployment.bundle import CLIENT_MODULE, CLIENT_RUN, write_app
 from covertfl.engines.flower.deployment.checks import as_deployed
 from covertfl.flower import CovertStrategy, InProcessGrid
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, Vector
 from covertfl.runs.participation import count_batches
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.settings import read_run

@@ -21,7 +21,7 @@ from safetensors.numpy import save
 from covertfl import InvalidInput
 from covertfl.cli.app import main
 from covertfl.demo.run import Condition, run_demo
-from covertfl.kernels.weights import name_content
+from covertfl.kernels.job import name_content
 from covertfl.models.contents import read_contents
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint, write_checkpoint
 from covertfl.runs.files import ROUNDS

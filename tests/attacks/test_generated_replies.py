@@ -36,7 +36,7 @@ from covertfl.engines.flower.messages import (
     read_reply,
     restrict_metrics,
 )
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.job import Layout
 from covertfl.schemes.replies import Reply, find_fault, sift_replies
 from tests.support.flower_runs import make_app
 

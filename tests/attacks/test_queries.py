@@ -40,9 +40,8 @@ from covertfl.arrays import BoolArray, FloatArray
 from covertfl.engines.flower.array_form import make_float_form
 from covertfl.engines.flower.client_app import make_client_app
 from covertfl.flower import CovertStrategy, Examples, InProcessGrid, make_server_task
-from covertfl.kernels.job import LocalJob
+from covertfl.kernels.job import Layout, LocalJob
 from covertfl.kernels.mlp import MlpKernel
-from covertfl.kernels.weights import Layout
 from covertfl.runs import checkpoint as checkpoint_file, folder as run_folder
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.public import PublicTranscript

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save
 
 from covertfl.auditing.overheard import find_first_matrix, find_truth, overhear
-from covertfl.kernels.weights import Layout, name_content
+from covertfl.kernels.job import Layout, name_content
 from tests.support.audits import write_public
 from tests.support.commands import Run, refuse
 from tests.support.seen_queries import SeenQuery

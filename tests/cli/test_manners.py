@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from covertfl.cli import output
+from covertfl.cli import terminal
 from tests import ROOT
 from tests.support.commands import QUEUE_FILE, Run, refuse
 
@@ -104,9 +104,9 @@ def test_an_error_after_the_answer_is_no_second_answer(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["covertfl", "audit", "--json"])
-    output.await_answer()
-    output.print_json({"answer": 1})
-    output.print_error("the folder cannot be written to", 2)
+    terminal.await_answer()
+    terminal.print_json({"answer": 1})
+    terminal.print_error("the folder cannot be written to", 2)
     assert capsys.readouterr() == ('{"answer": 1}\n', "covertfl: the folder cannot be written to\n")
 
 
@@ -150,8 +150,8 @@ def test_seeds_do_not_go_into_the_folder_of_a_run(run: Run, tmp_path: Path, run_
 def test_long_work_off_a_terminal_prints_plain_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(output, "LINE_SECONDS", 0.01)
-    with output.show_progress("searching") as update:
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.01)
+    with terminal.show_progress("searching") as update:
         update("cost 1.5", 0.25)
         threading.Event().wait(0.1)
     lines = capsys.readouterr().err.splitlines()
@@ -161,7 +161,7 @@ def test_long_work_off_a_terminal_prints_plain_lines(
 
 def test_short_work_off_a_terminal_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     before = threading.active_count()
-    with output.show_progress("searching") as update:
+    with terminal.show_progress("searching") as update:
         update("cost 1.5", 0.25)
     assert capsys.readouterr() == ("", "")
     assert threading.active_count() == before

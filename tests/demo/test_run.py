@@ -22,7 +22,7 @@ from covertfl.demo.run import (
     run_demo,
 )
 from covertfl.display.run_tables import render_demo
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.runs.checkpoint import read_checkpoint
 from covertfl.runs.state import Federation
 from covertfl.runs.train import KernelCache, build_federation

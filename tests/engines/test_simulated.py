@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.kernels.job import Examples, LocalJob
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Examples, Layout, LocalJob, Vector
 from covertfl.runs.engine import ClientWork, ScoreWork
 from covertfl.runs.participation import Attendance, Clients
 from covertfl.runs.simulated import carry_out, run_jobs

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 import covertfl as cf
-from covertfl.files.compact import (
+from covertfl.runs.files import (
     BITS,
     MANY,
+    ROUNDS,
     pack_clients,
     pack_counts,
+    read_rounds,
     unpack_clients,
     unpack_counts,
     unpack_record,
 )
-from covertfl.runs.files import ROUNDS, read_rounds
 from tests.support.small_runs import run_small
 
 
@@ -71,7 +72,7 @@ def test_texts_that_are_no_counts_are_refused(text: str) -> None:
 
 def test_records_are_read_in_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_small(tmp_path / "plain")
-    monkeypatch.setattr("covertfl.files.compact.MANY", 1)
+    monkeypatch.setattr("covertfl.runs.files.MANY", 1)
     run_small(tmp_path / "short")
     plain, short = (
         list(read_rounds(tmp_path / name, states=3, trajectories=2)) for name in ("plain", "short")

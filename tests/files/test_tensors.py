@@ -20,7 +20,7 @@ from covertfl.files.tensors import (
     stream_tensors,
     write_blocks,
 )
-from covertfl.kernels.weights import name_content
+from covertfl.kernels.job import name_content
 
 
 def test_the_bytes_are_those_of_safetensors() -> None:

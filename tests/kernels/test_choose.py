@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import LocalOptimizer
+from covertfl.kernels.job import Layout, LocalOptimizer
 from covertfl.kernels.mlp import MlpKernel
-from covertfl.kernels.weights import Layout
 
 pytest.importorskip("torch")
 import torch

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from covertfl.kernels.exact_sum import CHUNK, DIGIT, ExactSum
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Float32Array, Vector
 
 pytestmark = pytest.mark.slow
 

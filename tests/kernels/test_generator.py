@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+from covertfl.kernels.autograd.module import isolate_generator
 from covertfl.kernels.choose import draw_weights
-from covertfl.kernels.generator import isolate_generator
 
 
 def make_model() -> nn.Module:

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, OptimizerName
+from covertfl.kernels.job import Examples, Layout, LocalJob, LocalOptimizer, Loss, OptimizerName
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
-from covertfl.kernels.weights import Layout
 
 pytest.importorskip("torch")
 from torch import nn

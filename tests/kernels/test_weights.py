@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from safetensors.numpy import load
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Layout, name_content
+from covertfl.kernels.job import Layout, name_content
 from tests.support.tensors import serialise
 
 LAYOUT = Layout(("b", "a"), ((2, 3), (4,)))

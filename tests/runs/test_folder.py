@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import name_content
+from covertfl.kernels.job import name_content
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from covertfl.runs.files import read_lines
 from covertfl.runs.folder import LINE_FILES, RunFolder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from covertfl.errors import InvalidInput
-from covertfl.runs.summary import RunSummary, read_summary
+from covertfl.runs.files import RunSummary, read_summary
 from tests.support.run_folders import make_summary
 from tests.support.small_runs import HORIZON, QUEUE, run_small
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from covertfl.engines.flower.steady_folder import SPARE, SteadyFolder
-from covertfl.kernels.weights import name_content
+from covertfl.kernels.job import name_content
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.files import read_lines
 from covertfl.runs.folder import WEIGHTS, Keep, RunFolder, stream_weights

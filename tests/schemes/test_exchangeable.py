@@ -16,8 +16,14 @@ from hypothesis import given, strategies as st
 pytest.importorskip("torch")
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
-from covertfl.kernels.weights import Float32Array, Layout, name_content
+from covertfl.kernels.job import (
+    Examples,
+    Float32Array,
+    Layout,
+    LocalJob,
+    LocalOptimizer,
+    name_content,
+)
 from covertfl.models.contents import read_contents
 from covertfl.models.export import export_model
 from covertfl.runs.public import PublicTranscript

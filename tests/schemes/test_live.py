@@ -12,20 +12,22 @@ from covertfl.decision.policy import GreedyPolicy, Observation, QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.evaluation.queue import evaluate_queue_policy
 from covertfl.fitting.window import fit_window
-from covertfl.schemes import live as live_module
-from covertfl.schemes.live import (
+from covertfl.schemes import policies as live_module
+from covertfl.schemes.policies import (
     LIVE_ITERATIONS,
     MAKE_UP_ROUNDS,
     SLOW_MAKE_UP_ROUNDS,
     LiveMethod,
     LiveState,
+    PolicySection,
+    expect_policy,
     is_due,
     make_cautious_policy,
     make_live_policy,
+    make_run_policy,
     refresh_live,
     steer_limit,
 )
-from covertfl.schemes.policies import PolicySection, expect_policy, make_run_policy
 from covertfl.schemes.scheme import SeenRound
 from covertfl.solvers import constrained
 from covertfl.solvers.constrained import solve_queue

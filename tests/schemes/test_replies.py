@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from covertfl.kernels.exact_sum import CHUNK
-from covertfl.kernels.job import LocalOptimizer
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import LocalOptimizer, Vector
 from covertfl.schemes.replies import (
     Algorithm,
     ExactAverage,

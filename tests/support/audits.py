@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from covertfl.kernels.weights import name_content
+from covertfl.kernels.job import name_content
 
 
 def write_public(

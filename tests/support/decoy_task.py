@@ -8,8 +8,16 @@ import numpy as np
 import torch
 
 from covertfl.kernels.choose import choose_kernel, draw_weights
-from covertfl.kernels.job import Examples, Labels, LocalJob, LocalKernel, LocalOptimizer, Loss, Work
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import (
+    Examples,
+    Labels,
+    LocalJob,
+    LocalKernel,
+    LocalOptimizer,
+    Loss,
+    Vector,
+    Work,
+)
 from covertfl.schemes.decoys.decoy import Decoy, DecoyView
 from covertfl.tasks.task import TrainingTask
 

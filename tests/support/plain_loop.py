@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from covertfl.kernels.choose import draw_weights
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Vector
 from tests.support.tensors import dropout_mask
 
 OPTIMIZERS = {

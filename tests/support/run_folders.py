@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
+from covertfl.runs.files import RunSummary
 from covertfl.runs.folder import RunFolder
-from covertfl.runs.summary import RunSummary
 
 SETTINGS_TEXT = 'seed = 1\n[versions]\ncovertfl = "1"\n'
 LAYOUT = Layout(("w", "b"), ((2, 2), (2,)))

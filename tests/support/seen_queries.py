@@ -10,9 +10,8 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import KnownScheme, Listener, Means, Rehearsed, SeenQuery
 from covertfl.eavesdroppers.registry import EAVESDROPPERS, make_eavesdropper
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Work
+from covertfl.kernels.job import Examples, Layout, LocalJob, LocalOptimizer, Vector, Work
 from covertfl.kernels.mlp import LinearLayer, MlpKernel
-from covertfl.kernels.weights import Layout, Vector
 
 __all__ = [
     "EAVESDROPPERS",

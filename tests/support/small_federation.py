@@ -7,9 +7,8 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.separation import measure_distance
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer
+from covertfl.kernels.job import Examples, Layout, LocalJob, LocalOptimizer, Vector
 from covertfl.kernels.mlp import LinearLayer, MlpKernel, MlpLayer, RectifierLayer
-from covertfl.kernels.weights import Layout, Vector
 
 # Deviations by axis; inputs differ by class on the first two, and have nothing on the last.
 SCALES = np.array([3.0, 2.0, 1.5, 1.0, 0.5, 0.0])

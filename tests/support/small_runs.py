@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.runs.checkpoint import read_checkpoint
+from covertfl.runs.files import RunSummary
 from covertfl.runs.settings import RunSettings, build_run
-from covertfl.runs.summary import RunSummary
 from covertfl.runs.train import OnRound, RunProgress
 from covertfl.training import train
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covertfl.kernels.job import LocalJob
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.kernels.job import Float32Array, Layout, LocalJob, Vector
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from covertfl.decision.policy import GreedyPolicy, Observation
 from covertfl.files.text import Section
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.schemes.replies import Aggregator
 from covertfl.schemes.scheme import (
     Learning,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from covertfl.kernels.dropout import derive_dropout_key, hash_dropout_mask
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.kernels.job import Float32Array, Layout, Vector
 
 
 def serialise(layout: Layout, vector: Vector) -> bytes:

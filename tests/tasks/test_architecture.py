@@ -14,8 +14,16 @@ import torch
 from torch import nn
 
 from covertfl.errors import InvalidInput
-from covertfl.tasks.architecture import build_module, can_be_built, describe_module
-from covertfl.tasks.models import make_head, make_logistic, make_mlp, make_paper_cnn, make_small_cnn
+from covertfl.tasks.models import (
+    build_module,
+    can_be_built,
+    describe_module,
+    make_head,
+    make_logistic,
+    make_mlp,
+    make_paper_cnn,
+    make_small_cnn,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor

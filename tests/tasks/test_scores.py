@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from covertfl.kernels.job import Labels, Loss
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Float32Array, Labels, Loss
 from covertfl.tasks.scores import FURTHER, Scores, average_scores, compute_auc, compute_scores
 
 metrics: Any = pytest.importorskip("sklearn.metrics")

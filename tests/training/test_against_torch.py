@@ -12,8 +12,7 @@ import pytest
 
 from covertfl import TrainingTask
 from covertfl.arrays import IntArray
-from covertfl.kernels.job import LocalOptimizer
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, LocalOptimizer, Vector
 from covertfl.runs.public import PublicTranscript
 from covertfl.runs.simulated import make_client_job
 from covertfl.runs.train import KernelCache, build_federation

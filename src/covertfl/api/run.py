@@ -19,8 +19,8 @@ from covertfl.decision.problem_file import LoadedProblem
 from covertfl.errors import InvalidInput
 from covertfl.report.measures import stack_by_round
 from covertfl.report.records import read_run_records
+from covertfl.runs.files import RunSummary
 from covertfl.runs.settings import RunSections, RunSettings, build_run, find_model, read_run
-from covertfl.runs.summary import RunSummary
 from covertfl.runs.train import OnRound
 from covertfl.schemes.registry import DEFAULT, SCHEMES, find_scheme
 from covertfl.tasks.task import TrainingTask

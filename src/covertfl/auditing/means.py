@@ -11,8 +11,7 @@ import numpy as np
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.clients import SPY, make_mark
 from covertfl.eavesdroppers.eavesdropper import KnownScheme, Means
-from covertfl.kernels.job import Examples, LocalJob, LocalKernel
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, LocalKernel, Vector
 from covertfl.runs.simulated import make_client_job
 from covertfl.runs.state import Federation
 from covertfl.tasks.public_map import compute_public_map

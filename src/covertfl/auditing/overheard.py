@@ -17,9 +17,9 @@ import numpy as np
 from covertfl.eavesdroppers.eavesdropper import SeenQuery
 from covertfl.eavesdroppers.separation import link_queries, number_distinct
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, Vector
+from covertfl.runs.files import SUMMARY
 from covertfl.runs.public import PublicTranscript
-from covertfl.runs.summary import SUMMARY
 
 Queries = tuple[SeenQuery, ...]
 Records = tuple[Mapping[str, Any], ...]

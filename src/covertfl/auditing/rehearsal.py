@@ -28,9 +28,8 @@ from covertfl.auditing.threats import Finding
 from covertfl.eavesdroppers.trained import Rehearsed, collect_figures, list_sources
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
-from covertfl.runs.files import SETTINGS
+from covertfl.runs.files import SETTINGS, SUMMARY
 from covertfl.runs.settings import RunSettings, format_run, list_versions
-from covertfl.runs.summary import SUMMARY
 from covertfl.runs.train import KernelCache
 from covertfl.seeding import LARGEST_SEED
 from covertfl.tasks.scores import Scores

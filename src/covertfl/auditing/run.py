@@ -39,10 +39,18 @@ from covertfl.files.text import shorten
 from covertfl.kernels.choose import choose_kernel
 from covertfl.kernels.job import LocalOptimizer
 from covertfl.runs.engine import Validation
-from covertfl.runs.files import METRICS, ROUNDS, SETTINGS, read_lines, read_rounds
+from covertfl.runs.files import (
+    METRICS,
+    ROUNDS,
+    SETTINGS,
+    SUMMARY,
+    RunSummary,
+    read_lines,
+    read_rounds,
+    read_summary,
+)
 from covertfl.runs.settings import RunSettings, read_run
 from covertfl.runs.state import Federation
-from covertfl.runs.summary import SUMMARY, RunSummary, read_summary
 from covertfl.runs.train import KernelCache, build_federation, make_named_task
 from covertfl.tasks.task import TrainingTask
 

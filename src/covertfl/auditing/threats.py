@@ -13,7 +13,7 @@ from covertfl.eavesdroppers.registry import BY_SCHEDULE, find_class
 from covertfl.errors import InvalidInput
 from covertfl.files.text import shorten
 from covertfl.intervals import t_interval, wilson_interval
-from covertfl.kernels.weights import Vector, name_content
+from covertfl.kernels.job import Vector, name_content
 from covertfl.runs.engine import Validation
 from covertfl.tasks.scores import FURTHER, Scores, average_known, average_scores
 

@@ -19,12 +19,11 @@ from typer._completion_shared import Shells, get_completion_script, install
 
 from covertfl import __version__
 from covertfl.cli.deploy_local import deploy_local
-from covertfl.cli.options import INTERRUPTED, CommandGroup, suggest
-from covertfl.cli.output import await_answer, print_error
 from covertfl.cli.problems import fit, plan, presets, solve
 from covertfl.cli.results import audit, demo, report
 from covertfl.cli.runs import embed, export, federation, predict, train
 from covertfl.cli.service import request, serve, status as show_status, versions
+from covertfl.cli.terminal import INTERRUPTED, CommandGroup, await_answer, print_error, suggest
 from covertfl.errors import CovertflError, InvalidInput, NoSolution
 
 PROGRAM = "covertfl"

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covertfl.cli.options import (
+from covertfl.cli.terminal import (
     ForceOption,
     JsonOption,
     OutOption,
     ResumeOption,
     RunFileArgument,
-    check_resume_and_force,
-)
-from covertfl.cli.output import (
     advise_to_resume,
+    check_resume_and_force,
     print_json,
     print_remark,
     print_warnings,
@@ -144,7 +142,7 @@ def _print_deployment(out: Path, as_json: bool) -> None:
     from covertfl.display.run_tables import render_training
     from covertfl.display.tables import print_tables
     from covertfl.engines.flower.deployment.run import EAVESDROPPER
-    from covertfl.runs.summary import read_summary
+    from covertfl.runs.files import read_summary
 
     summary, records = read_summary(out), out / EAVESDROPPER
     print_warnings([summary])

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from covertfl.cli.options import JsonOption, PresetOption, ProblemArgument, read_problem_argument
-from covertfl.cli.output import print_json, print_remark, print_result, show_progress
+from covertfl.cli.terminal import (
+    JsonOption,
+    PresetOption,
+    ProblemArgument,
+    print_json,
+    print_remark,
+    print_result,
+    read_problem_argument,
+    show_progress,
+)
 from covertfl.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from covertfl.cli.options import JsonOption
-from covertfl.cli.output import print_json, print_result, show_progress, show_rounds
+from covertfl.cli.terminal import JsonOption, print_json, print_result, show_progress, show_rounds
 from covertfl.errors import InvalidInput
 
 # Numbers of trajectories of the matrix, and the probability that their runs make all updates.

@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from covertfl.cli.options import (
+from covertfl.cli.terminal import (
     CommandGroup,
     ForceOption,
     JsonOption,
     ResumeOption,
     RunFileArgument,
-    check_resume_and_force,
-)
-from covertfl.cli.output import (
     advise_to_resume,
+    check_resume_and_force,
     print_json,
     print_result,
     print_warnings,

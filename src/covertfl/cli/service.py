@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from covertfl.cli.options import JsonOption, ServiceOption
-from covertfl.cli.output import print_json, print_remark, show_progress
+from covertfl.cli.terminal import JsonOption, ServiceOption, print_json, print_remark, show_progress
 from covertfl.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from rich.table import Table
 from covertfl.auditing.summary import AuditSummary
 from covertfl.auditing.threats import Threat
 from covertfl.display.tables import make_table
-from covertfl.runs.summary import RunSummary
+from covertfl.runs.files import RunSummary
 
 DEMO_COLUMNS = (
     *("learner\n(paper)", "eavesdropper\nthat counts\n(paper)", "names\nthe\ntruth"),

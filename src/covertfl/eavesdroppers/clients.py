@@ -16,7 +16,7 @@ from covertfl.eavesdroppers.moves import (
     measure_cosine,
     measure_length,
 )
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 
 
 class ReplyListener(MoveListener):

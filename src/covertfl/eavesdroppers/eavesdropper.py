@@ -35,8 +35,7 @@ from covertfl.arrays import FloatArray, IntArray
 from covertfl.decision.policy import Policy
 from covertfl.decision.problem import Problem
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalJob, LocalKernel
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Examples, Float32Array, LocalJob, LocalKernel, Vector
 
 # Bytes that a memory keeps; what does not fit is computed again.
 MOST_BYTES = 2**29

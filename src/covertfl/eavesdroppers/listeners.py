@@ -24,7 +24,7 @@ from covertfl.eavesdroppers.moves import (
 )
 from covertfl.eavesdroppers.owners import measure_evenness
 from covertfl.evaluation.horizon import resolve_first_distribution
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 
 
 class MajorityEavesdropper(Listener):

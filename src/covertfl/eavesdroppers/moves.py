@@ -9,7 +9,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.job import Layout
 
 # Share of the run, at its beginning and at its end, that a trend compares.
 TREND_SHARE = 1.0 / 3.0

@@ -11,8 +11,7 @@ from covertfl.arrays import FloatArray
 from covertfl.eavesdroppers.eavesdropper import Listener, Means, SeenQuery, normalise, softmax
 from covertfl.eavesdroppers.moves import Tally
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Labels, LocalJob
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Float32Array, Labels, LocalJob, Vector
 
 
 class OwnData:

@@ -19,7 +19,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 
 # A query farther than this from all trajectories, relative to its own norm, starts a new one.
 NEW_FROM = 0.7

@@ -10,13 +10,16 @@ from torch import nn
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.autograd.kernel import TorchKernel
-from covertfl.kernels.autograd.module import ModelFactory, describe_layout, list_values
+from covertfl.kernels.autograd.module import (
+    ModelFactory,
+    describe_layout,
+    isolate_generator,
+    list_values,
+)
 from covertfl.kernels.cnn.cpu import CnnCpuKernel, fits_cpu_kernel
 from covertfl.kernels.cnn.kernel import CnnKernel, fits_cnn_kernel
-from covertfl.kernels.generator import isolate_generator
-from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss
+from covertfl.kernels.job import LocalKernel, LocalOptimizer, Loss, Vector
 from covertfl.kernels.mlp import DropoutLayer, LinearLayer, MlpKernel, MlpLayer, RectifierLayer
-from covertfl.kernels.weights import Vector
 
 
 def choose_kernel(

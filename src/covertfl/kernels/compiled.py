@@ -11,14 +11,16 @@ import numpy.typing as npt
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels.job import (
+    Float32Array,
+    Layout,
     LocalJob,
     LocalOptimizer,
     Loss,
+    Vector,
     check_job_form,
     check_weights,
     count_cores,
 )
-from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 Request = tuple[Vector, Float32Array, npt.NDArray[np.generic], IntArray, Vector, int, int, int]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Float32Array
 
 WORD = 0xFFFFFFFF
 LAYER_STRIDE = 0x9E3779B9

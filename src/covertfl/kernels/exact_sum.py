@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.kernels import _sum
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 
 # Bits of a count that are multiplied at a time.
 DIGIT = 29

@@ -1,4 +1,7 @@
-"""A client's work in a round: jobs, and the kernels that run them.
+"""A client's work in a round: the weights of a model, jobs on them, and the kernels that run them.
+
+A model's weights are one vector of 32-bit floats.  A layout maps its sections to the model's
+parameters.
 
 A job starts from the weights of a query and either trains for one pass over some examples in a
 given order, in batches (FedAvg), or computes the gradient of their mean loss (FedSGD).  Its result
@@ -9,9 +12,12 @@ A kernel runs any number of jobs at once; `choose` finds the one for a model and
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,7 +25,86 @@ import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+
+Float32Array = npt.NDArray[np.float32]
+Vector = Float32Array
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of a model's parameters, in order, and of what it measures while it trains.
+
+    Parameters
+    ----------
+    measured : how many of the last arrays are buffers, such as BatchNorm's running statistics:
+        training moves them, but not along a gradient
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    measured: int = 0
+
+    @cached_property
+    def size(self) -> int:
+        """Number of weights of the model."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def trained_names(self) -> tuple[str, ...]:
+        """Names of the parameters, without measured arrays."""
+        return self.names[: len(self.names) - self.measured]
+
+    @cached_property
+    def num_trained(self) -> int:
+        """Number of weights that are parameters; they come first in the vector."""
+        return sum(math.prod(shape) for shape in self.shapes[: len(self.trained_names)])
+
+    def split(self, vector: Vector) -> dict[str, Vector]:
+        """Return the parameters by name, as views of the vector."""
+        if vector.shape != (self.size,):
+            raise InvalidInput(
+                f"weights must be a vector of {self.size} numbers, got shape {vector.shape}"
+            )
+        parts, start = {}, 0
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            stop = start + math.prod(shape)
+            parts[name] = vector[start:stop].reshape(shape)
+            start = stop
+        return parts
+
+    def locate(self, name: str) -> slice:
+        """Return the place of a parameter in the vector."""
+        if name not in self.names:
+            raise InvalidInput(f"a parameter must be one of {', '.join(self.names)}, got {name!r}")
+        number = self.names.index(name)
+        start = sum(math.prod(shape) for shape in self.shapes[:number])
+        return slice(start, start + math.prod(self.shapes[number]))
+
+    def join(self, parts: Mapping[str, npt.NDArray[np.floating]]) -> Vector:
+        """Return the vector of parameters given by name.
+
+        Raises
+        ------
+        InvalidInput
+            if a name is missing or unknown, or a shape differs
+        """
+        if set(parts) != set(self.names):
+            missing, unknown = set(self.names) - set(parts), set(parts) - set(self.names)
+            raise InvalidInput(
+                f"weights must have the parameters {', '.join(self.names)}; "
+                f"missing: {sorted(missing)}, unknown: {sorted(unknown)}"
+            )
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if parts[name].shape != shape:
+                raise InvalidInput(f"{name} must have shape {shape}, got {parts[name].shape}")
+        joined = [np.ravel(parts[name]) for name in self.names]
+        return np.concatenate(joined).astype(np.float32)
+
+
+def name_content(content: bytes) -> str:
+    """Return the name of a file of weights: the SHA-256 of its content."""
+    return hashlib.sha256(content).hexdigest()
+
 
 Loss = Literal["binary", "multiclass"]
 OptimizerName = Literal["sgd", "adam", "adamw"]

@@ -18,8 +18,15 @@ from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels import _mlp
 from covertfl.kernels.compiled import count_threads, list_options, make_request, share_work
-from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_weights
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.kernels.job import (
+    Float32Array,
+    Layout,
+    LocalJob,
+    LocalOptimizer,
+    Loss,
+    Vector,
+    check_weights,
+)
 
 _ROWS_PER_THREAD = 1000
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from covertfl.errors import InvalidInput
 from covertfl.files.tensors import FORMAT, read_tensors
 from covertfl.files.text import FORMATS, parse_json
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.tasks.public_map import PublicMap
 from covertfl.tasks.task import Standardisation
 

@@ -17,12 +17,11 @@ import numpy as np
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import read_bytes, write_atomically
 from covertfl.files.text import read_object
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, Vector
 from covertfl.models.contents import ModelContents, pack_model
 from covertfl.runs.checkpoint import STATE, WRONG_CONTENT, Checkpoint, read_checkpoint, read_state
-from covertfl.runs.files import SETTINGS, find_runs
+from covertfl.runs.files import SETTINGS, SUMMARY, find_runs, read_summary
 from covertfl.runs.folder import MAP, MODEL, require_readable
-from covertfl.runs.summary import SUMMARY, read_summary
 from covertfl.tasks.public_map import PublicMap
 from covertfl.tasks.task import Standardisation
 

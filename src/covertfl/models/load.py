@@ -15,9 +15,9 @@ import numpy.typing as npt
 from covertfl.api.result import Result
 from covertfl.arrays import FloatArray
 from covertfl.errors import InvalidInput, Missing
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Float32Array
 from covertfl.models.contents import ModelContents, read_contents
-from covertfl.tasks.architecture import build_module, can_be_built
+from covertfl.tasks.models import build_module, can_be_built
 from covertfl.tasks.task import Encoder
 
 if TYPE_CHECKING:

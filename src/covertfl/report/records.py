@@ -15,8 +15,7 @@ from pydantic import ValidationError
 
 from covertfl.errors import CovertflError, InvalidInput
 from covertfl.files.text import is_number, parse_toml, read_object, read_text, require_format
-from covertfl.runs.files import SETTINGS, read_lines
-from covertfl.runs.summary import SUMMARY, check_values
+from covertfl.runs.files import SETTINGS, SUMMARY, check_values, read_lines
 from covertfl.schemes.registry import DEFAULT, find_scheme
 
 AUDIT = "audit.json"

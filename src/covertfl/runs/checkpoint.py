@@ -24,7 +24,7 @@ from covertfl.errors import InvalidInput
 from covertfl.files.disk import require_regular
 from covertfl.files.tensors import cut, make_header, view_bytes, write_fully
 from covertfl.files.text import FORMATS, parse_json, require_format
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 
 STATE = "state.safetensors"
 CHECKPOINT = f"checkpoint/{STATE}"

@@ -14,8 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from covertfl.arrays import FloatArray
-from covertfl.kernels.job import Examples, LocalKernel, predict_all
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalKernel, Vector, predict_all
 from covertfl.runs.participation import Attendance, Clients
 from covertfl.schemes.replies import Aggregator
 from covertfl.schemes.scheme import Jobs, Outcome, Packed, Query, Scheme

@@ -45,7 +45,7 @@ from covertfl.errors import InvalidInput
 from covertfl.files.disk import require_regular, write_atomically
 from covertfl.files.tensors import name_blocks, stream_tensors, write_blocks
 from covertfl.files.text import parse_toml, read_object, read_text, require_format
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, Vector
 from covertfl.runs.checkpoint import (
     CHECKPOINT,
     HEADER_ROOM,
@@ -55,9 +55,17 @@ from covertfl.runs.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from covertfl.runs.files import METRICS, ROUNDS, SENT, SETTINGS, UPDATES, read_lines
-from covertfl.runs.summary import SUMMARY, RunSummary
-from covertfl.tasks.architecture import describe_model
+from covertfl.runs.files import (
+    METRICS,
+    ROUNDS,
+    SENT,
+    SETTINGS,
+    SUMMARY,
+    UPDATES,
+    RunSummary,
+    read_lines,
+)
+from covertfl.tasks.models import describe_model
 from covertfl.tasks.task import TrainingTask
 
 Keep = Literal["all", "hashes"] | int

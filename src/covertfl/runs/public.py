@@ -15,7 +15,7 @@ from typing import Any
 
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import read_bytes
-from covertfl.kernels.weights import Vector, name_content
+from covertfl.kernels.job import Vector, name_content
 from covertfl.runs.files import read_lines
 
 LARGEST_ROUND = 2**53  # larger numbers are not exact in JSON as others read it

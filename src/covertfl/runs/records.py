@@ -13,10 +13,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
-from covertfl.files.compact import pack_clients, pack_counts, unpack_record
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, Vector
 from covertfl.runs.checkpoint import Checkpoint
-from covertfl.runs.files import METRICS, ROUNDS, SENT, UPDATES
+from covertfl.runs.files import (
+    METRICS,
+    ROUNDS,
+    SENT,
+    UPDATES,
+    pack_clients,
+    pack_counts,
+    unpack_record,
+)
 from covertfl.runs.queue import DoneUpdate
 from covertfl.runs.state import Federation, RunState, pack_state
 from covertfl.schemes.scheme import Outcome, Query

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from covertfl.kernels.job import LocalJob, LocalKernel
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import LocalJob, LocalKernel, Vector
 from covertfl.runs.engine import ClientWork, ScoreWork, Work, drive
 from covertfl.runs.participation import (
     Acceptance,

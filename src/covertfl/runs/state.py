@@ -11,8 +11,7 @@ from typing import Any
 from covertfl.arrays import FloatArray
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import LocalKernel
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, LocalKernel, Vector
 from covertfl.runs.checkpoint import WRONG_CONTENT, Checkpoint
 from covertfl.runs.engine import Engine, Validation
 from covertfl.runs.participation import Clients, RecordedRounds

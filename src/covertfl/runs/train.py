@@ -17,7 +17,7 @@ from covertfl.errors import InvalidInput, Missing, NoSolution
 from covertfl.files.text import parse_toml, read_text
 from covertfl.kernels.job import Examples, LocalKernel
 from covertfl.runs.checkpoint import CHECKPOINT
-from covertfl.runs.files import SETTINGS, read_rounds
+from covertfl.runs.files import SETTINGS, RunSummary, read_rounds
 from covertfl.runs.folder import DATABASE, RunFolder
 from covertfl.runs.participation import (
     Acceptance,
@@ -40,7 +40,6 @@ from covertfl.runs.settings import (
 )
 from covertfl.runs.simulated import SimulatedEngine
 from covertfl.runs.state import Federation, RunState, start_run, unpack_state
-from covertfl.runs.summary import RunSummary
 from covertfl.schemes.scheme import Setup
 from covertfl.tasks.public_map import PublicMap, compute_public_map
 from covertfl.tasks.registry import OWN, TASKS, make_task

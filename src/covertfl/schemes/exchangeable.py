@@ -49,7 +49,7 @@ from covertfl.decision.policy import Observation, Policy
 from covertfl.decision.problem import FiniteHorizon, Problem
 from covertfl.errors import InvalidInput
 from covertfl.files.text import Section
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.kernels.job import Float32Array, Layout, Vector
 from covertfl.planning.trajectories import find_rounds_for_accepted
 from covertfl.schemes.flips import draw_flips, find_pivot, read_secret, span, write_secret
 from covertfl.schemes.policies import ConstantPolicy

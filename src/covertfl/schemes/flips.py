@@ -34,8 +34,7 @@ from covertfl.arrays import BoolArray, FloatArray
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
 from covertfl.files.text import FORMATS, read_text, require_format
-from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Examples, Float32Array
 from covertfl.tasks.models import ModelMaker
 from covertfl.tasks.public_map import find_free_axes
 from covertfl.tasks.task import TrainingTask
@@ -286,7 +285,7 @@ def find_pivot(make_model: ModelMaker, shape: tuple[int, ...], name: str | None 
     import torch
     from torch import nn
 
-    from covertfl.kernels.generator import isolate_generator
+    from covertfl.kernels.autograd.module import isolate_generator
 
     with isolate_generator():
         module, again = _draw(make_model, 0), _draw(make_model, 1)

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from covertfl.arrays import IntArray
 from covertfl.kernels.exact_sum import ExactSum
-from covertfl.kernels.job import LocalOptimizer
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.kernels.job import Float32Array, Layout, LocalOptimizer, Vector
 
 Algorithm = Literal["fedavg", "fedsgd"]
 LARGEST = float(np.finfo(np.float32).max)

@@ -21,26 +21,23 @@ import numpy as np
 from covertfl.decision.policy import Observation, Policy
 from covertfl.decision.problem import FiniteHorizon, Problem, QueueProblem
 from covertfl.files.text import Section
-from covertfl.kernels.job import LocalJob
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Float32Array, LocalJob, Vector
 from covertfl.schemes.decoys.decoy import Decoy, DecoyView
 from covertfl.schemes.decoys.registry import DECOY_PLUG_INS, DECOYS, make_decoy
-from covertfl.schemes.live import (
+from covertfl.schemes.policies import (
     WINDOW,
     LiveState,
-    fit_live,
-    is_due,
-    make_live_policy,
-    refresh_live,
-)
-from covertfl.schemes.policies import (
     PolicyKind,
     PolicySection,
     RunPolicy,
     check_policy,
     check_policy_states,
     expect_policy,
+    fit_live,
+    is_due,
+    make_live_policy,
     make_run_policy,
+    refresh_live,
 )
 from covertfl.schemes.replies import Aggregator, ServerMemory, SiftedReplies, average_replies
 from covertfl.schemes.scheme import (

@@ -30,8 +30,7 @@ from covertfl.decision.problem import Problem
 from covertfl.decision.states import OracleStates
 from covertfl.errors import InvalidInput
 from covertfl.files.text import Section
-from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, LocalJob, LocalKernel, LocalOptimizer, Vector
 from covertfl.schemes.replies import (
     Aggregator,
     Algorithm,

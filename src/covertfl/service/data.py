@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.kernels.job import Examples, Labels
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, Labels, Vector
 from covertfl.runs.engine import Validation
 from covertfl.service.requests import Limits, read_examples
 from covertfl.service.store import StoredRequest

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.models.export import find_version
 from covertfl.runs.checkpoint import STATE
 from covertfl.runs.round import Begun

@@ -24,8 +24,7 @@ from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
 from covertfl.files.tensors import FORMAT, read_tensors
 from covertfl.files.text import FORMATS
-from covertfl.kernels.job import Examples, Loss
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Examples, Float32Array, Loss
 
 # Rows that are mapped at a time, to limit the memory of their double precision copies.
 ROWS_AT_A_TIME = 10_000

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.kernels.job import Labels, Loss
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Float32Array, Labels, Loss
 
 # Fields of `Scores` that stand beside the accuracy in results.
 FURTHER = ("balanced_accuracy", "auc", "f1")

@@ -17,8 +17,7 @@ from pydantic import Field
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 from covertfl.files.text import Section
-from covertfl.kernels.job import Examples, Loss
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Examples, Float32Array, Loss, Vector
 from covertfl.seeding import LARGEST_SEED
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ import numpy as np
 
 from covertfl.errors import InvalidInput, Missing
 from covertfl.files.disk import write_atomically
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Float32Array
 from covertfl.tasks.task import Encoder
 from covertfl.tasks.text_file import LabelledText, read_labelled_text
 

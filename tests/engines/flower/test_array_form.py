@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 
 from covertfl.engines.flower.array_form import ArrayForm, RefusedReply, make_float_form, make_form
 from covertfl.engines.flower.messages import count_bytes
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.job import Layout
 
 LAYOUT = Layout(("weight", "bias"), ((2, 3), (2,)))
 VALUES = np.arange(8, dtype=np.float32)

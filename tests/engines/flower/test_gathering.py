@@ -33,7 +33,7 @@ from covertfl.engines.flower.gathering import Gathered
 from covertfl.engines.flower.grid import InProcessGrid, NodeCountGrid
 from covertfl.engines.flower.inner_strategies import InnerStrategies
 from covertfl.kernels.exact_sum import ExactSum
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.job import Layout
 from tests.support.commands import run_python
 from tests.support.faulty_grid import FaultyGrid
 from tests.support.flower_runs import NODES, ROUNDS, make_app, run_covert, run_exchangeable

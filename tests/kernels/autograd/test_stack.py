@@ -16,7 +16,7 @@ from torch import nn
 
 from covertfl.kernels.autograd.kernel import TorchKernel
 from covertfl.kernels.choose import draw_weights
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from tests.kernels.autograd.test_kernel import Noisy, Smoothed
 from tests.support.buffered_models import TOKENS, WORDS, ResNet18, TinyTransformer
 

@@ -20,7 +20,7 @@ from covertfl.kernels.autograd.module import ModelFactory
 from covertfl.kernels.choose import choose_kernel, draw_weights
 from covertfl.kernels.cnn.blocks import describe_network
 from covertfl.kernels.cnn.cpu import CnnCpuKernel, _choose_vector_length, fits_cpu_kernel
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.tasks.models import make_paper_cnn, make_small_cnn
 from tests.support.plain_loop import OPTIMIZERS
 from tests.support.small_cnns import make_dropping, make_examples, make_jobs, make_plain

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from covertfl.kernels.job import Examples
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, Vector
 from covertfl.schemes.decoys.adversarial import AdversarialDecoy
 from covertfl.schemes.decoys.decoy import DecoyView
 

@@ -15,8 +15,7 @@ pytest.importorskip("torch")
 import torch
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import Examples, LocalOptimizer, Loss
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalOptimizer, Loss, Vector
 from covertfl.schemes.decoys.decoy import DecoyView
 from covertfl.schemes.decoys.random_weights import (
     AGREED_DECAY,

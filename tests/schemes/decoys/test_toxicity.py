@@ -13,8 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from covertfl.kernels.choose import choose_kernel, draw_weights
-from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import LocalJob, LocalKernel, LocalOptimizer, Vector
 from covertfl.schemes.decoys.decoy import DecoyView, average_results
 from covertfl.schemes.decoys.registry import DECOYS, make_decoy
 from covertfl.tasks.registry import make_task

@@ -25,7 +25,7 @@ from flwr.app import Array, ArrayRecord
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.exact_sum import ExactSum
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.kernels.job import Float32Array, Layout, Vector
 from covertfl.schemes.replies import has_finite_norm, is_finite
 
 if TYPE_CHECKING:

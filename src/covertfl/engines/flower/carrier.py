@@ -38,7 +38,7 @@ from covertfl.engines.flower.strategy_settings import StartSettings, StrategySet
 from covertfl.errors import InvalidInput
 from covertfl.files.disk import write_atomically
 from covertfl.files.text import read_text
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.runs.clock import Clock
 from covertfl.runs.engine import ScoreWork, Work, drive
 from covertfl.runs.folder import report_errors

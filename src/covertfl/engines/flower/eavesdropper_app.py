@@ -19,7 +19,7 @@ from flwr.clientapp import ClientApp
 
 from covertfl.engines.flower.messages import find_round
 from covertfl.files.disk import write_atomically
-from covertfl.kernels.weights import name_content
+from covertfl.kernels.job import name_content
 
 
 def make_eavesdropper_app(app: ClientApp, folder: str | os.PathLike[str]) -> ClientApp:

@@ -20,7 +20,7 @@ from covertfl.engines.flower.carrier import Carrier
 from covertfl.engines.flower.gathering import Gathered, Keeping
 from covertfl.engines.flower.inner_strategies import Given, InnerStrategies
 from covertfl.engines.flower.strategy_settings import Accepts
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.runs.engine import Work
 from covertfl.runs.participation import Acceptance, Clients, infer_state
 from covertfl.runs.settings import RunSettings

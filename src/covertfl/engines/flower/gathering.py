@@ -28,7 +28,7 @@ from covertfl.engines.flower.messages import (
     has_odd_metrics,
 )
 from covertfl.kernels.exact_sum import TOGETHER, ExactSum
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.schemes.replies import Reply
 
 # Their mean, all of them as vectors beside their messages, or their messages alone.

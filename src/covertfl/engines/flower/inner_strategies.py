@@ -69,7 +69,7 @@ from covertfl.engines.flower.strategy_state import (
     unpack_state,
 )
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Float32Array, Vector
 from covertfl.schemes.replies import is_finite
 from covertfl.schemes.scheme import Packed
 

@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.app.message.typeddict import TypedDict
 
 from covertfl.engines.flower.array_form import ArrayForm, RefusedReply
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.schemes.replies import Reply
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"

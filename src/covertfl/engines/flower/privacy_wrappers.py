@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import (
 
 from covertfl.engines.flower.strategy_state import list_nested
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.job import Layout
 from covertfl.schemes.scheme import Reading
 
 FIXED = (DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping)

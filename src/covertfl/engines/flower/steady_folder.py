@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from covertfl.files.tensors import name_blocks, write_blocks
-from covertfl.kernels.weights import Layout, Vector
+from covertfl.kernels.job import Layout, Vector
 from covertfl.runs.checkpoint import CHECKPOINT, Checkpoint, CheckpointDraft
 from covertfl.runs.folder import (
     PENDING,

@@ -59,7 +59,7 @@ from covertfl.engines.flower.strategy_settings import (
     StrategySettings,
 )
 from covertfl.errors import InvalidInput
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Vector
 from covertfl.runs.checkpoint import Checkpoint
 from covertfl.runs.clock import CLOCK, Clock
 from covertfl.runs.records import prepare_queries
@@ -271,7 +271,7 @@ def _make_clock(settings: RunSettings, grid: Grid, folder: Path) -> Clock:
 
 def _find_form(arrays: ArrayRecord | None, federation: Federation) -> ArrayForm:
     """Return the form in which the model travels: that of the first arrays, or of the model."""
-    from covertfl.kernels.generator import isolate_generator
+    from covertfl.kernels.autograd.module import isolate_generator
 
     layout = federation.layout
     with isolate_generator():

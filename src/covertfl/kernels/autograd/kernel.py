@@ -32,22 +32,24 @@ from covertfl.kernels.autograd.module import (
     Updater,
     check_outputs,
     describe_layout,
+    isolate_generator,
     measure_losses,
     replace_dropout,
 )
 from covertfl.kernels.autograd.stack import JobStacks
 from covertfl.kernels.autograd.traits import read_generator, set_buffer, set_training
 from covertfl.kernels.dropout import derive_dropout_key
-from covertfl.kernels.generator import isolate_generator
 from covertfl.kernels.job import (
+    Float32Array,
+    Layout,
     LocalJob,
     LocalOptimizer,
     Loss,
+    Vector,
     check_job,
     check_weights,
     count_cores,
 )
-from covertfl.kernels.weights import Float32Array, Layout, Vector
 
 
 @contextmanager

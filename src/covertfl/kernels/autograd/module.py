@@ -1,8 +1,13 @@
-"""A torch module as the kernels use it: layout, losses, dropout with hashed masks, optimizer."""
+"""A torch module as the kernels use it: layout, losses, dropout with hashed masks, optimizer.
+
+Modules draw their first weights and dropout from torch's global generator (`isolate_generator`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 import numpy.typing as npt
@@ -12,8 +17,24 @@ from torch.nn import functional
 
 from covertfl.errors import InvalidInput
 from covertfl.kernels.dropout import LAYER_STRIDE, WORD, find_dropout_threshold
-from covertfl.kernels.job import LocalOptimizer, Loss
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.job import Layout, LocalOptimizer, Loss
+
+_LOCK = RLock()
+
+
+@contextmanager
+def isolate_generator(devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """Let a block seed and use torch's generator, which is left unchanged.
+
+    There is one generator for all threads, so that only one thread at a time is in such a block.
+
+    Parameters
+    ----------
+    devices : GPUs whose generators the block uses, too
+    """
+    with _LOCK, torch.random.fork_rng(devices=list(devices)):
+        yield
+
 
 ModelFactory = Callable[[], nn.Module]
 

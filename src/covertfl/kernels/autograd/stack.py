@@ -24,14 +24,21 @@ from covertfl.kernels.autograd.module import (
     DropoutKeys,
     Updater,
     check_outputs,
+    isolate_generator,
     measure_losses,
     replace_dropout,
 )
 from covertfl.kernels.autograd.traits import Traits, find_traits, set_training
 from covertfl.kernels.dropout import derive_dropout_key
-from covertfl.kernels.generator import isolate_generator
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss
-from covertfl.kernels.weights import Float32Array, Layout, Vector
+from covertfl.kernels.job import (
+    Examples,
+    Float32Array,
+    Layout,
+    LocalJob,
+    LocalOptimizer,
+    Loss,
+    Vector,
+)
 
 # Rows of a forward pass; on a CPU, as many as its caches hold of a small network's layers.
 _PREDICT_ROWS = {"cpu": 256, "cuda": 2048}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from covertfl.kernels.weights import Layout
+from covertfl.kernels.job import Layout
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,11 @@ from torch import nn
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
 from covertfl.kernels import _cnn
-from covertfl.kernels.autograd.module import ModelFactory, describe_layout
+from covertfl.kernels.autograd.module import ModelFactory, describe_layout, isolate_generator
 from covertfl.kernels.cnn.blocks import Block, Network, describe_network
 from covertfl.kernels.cnn.kernel import find_image
 from covertfl.kernels.compiled import count_threads, list_options, make_request, share_work
-from covertfl.kernels.generator import isolate_generator
-from covertfl.kernels.job import LocalJob, LocalOptimizer, Loss, check_weights
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Float32Array, LocalJob, LocalOptimizer, Loss, Vector, check_weights
 
 _ROWS_PER_THREAD = 200
 

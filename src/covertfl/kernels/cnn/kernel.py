@@ -24,14 +24,21 @@ import torch
 from torch import nn
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.autograd.module import ModelFactory, describe_layout
+from covertfl.kernels.autograd.module import ModelFactory, describe_layout, isolate_generator
 from covertfl.kernels.cnn.blocks import Network, describe_network
 from covertfl.kernels.cnn.memory import DeviceMemory
 from covertfl.kernels.cnn.passes import PlainPasses
 from covertfl.kernels.cnn.trainer import StackTrainer
-from covertfl.kernels.generator import isolate_generator
-from covertfl.kernels.job import Examples, LocalJob, LocalOptimizer, Loss, check_job, check_weights
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import (
+    Examples,
+    Float32Array,
+    LocalJob,
+    LocalOptimizer,
+    Loss,
+    Vector,
+    check_job,
+    check_weights,
+)
 
 if TYPE_CHECKING:
     from covertfl.kernels.cnn.gpu import TritonPasses

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import torch
 
 from covertfl.kernels.cnn.blocks import Network
-from covertfl.kernels.job import Examples, LocalJob, count_cores
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Examples, Float32Array, LocalJob, Vector, count_cores
 
 Send = Callable[[npt.NDArray[Any]], torch.Tensor]  # copies an array to the device
 

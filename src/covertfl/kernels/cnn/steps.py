@@ -16,8 +16,7 @@ import torch
 
 from covertfl.kernels.cnn.memory import DeviceExamples, Send
 from covertfl.kernels.dropout import derive_dropout_keys
-from covertfl.kernels.job import LocalJob, LocalOptimizer
-from covertfl.kernels.weights import Float32Array
+from covertfl.kernels.job import Float32Array, LocalJob, LocalOptimizer
 
 # Largest numbers of jobs and images in a step, which bound its memory.
 _STACKED_JOBS, _STACKED_IMAGES = 512, 20_480

@@ -24,8 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
-from covertfl.kernels.job import Examples, LocalJob, Loss
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Examples, Float32Array, LocalJob, Loss, Vector
 from covertfl.schemes.decoys.decoy import DecoyView, UpdateRule, move_by
 from covertfl.schemes.decoys.public import draw_job_seed
 from covertfl.tasks.scores import compute_losses, find_answers, find_classes

@@ -31,8 +31,7 @@ import numpy as np
 
 from covertfl.arrays import FloatArray, IntArray
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import LocalJob, LocalOptimizer, Work
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Float32Array, LocalJob, LocalOptimizer, Vector, Work
 
 
 @dataclass(frozen=True, eq=False)

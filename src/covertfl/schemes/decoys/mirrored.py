@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from covertfl.kernels.job import LocalJob
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import LocalJob, Vector
 from covertfl.schemes.decoys.decoy import DecoyView, UpdateRule, move_by
 
 

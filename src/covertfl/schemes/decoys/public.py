@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from covertfl.arrays import IntArray
-from covertfl.kernels.job import Examples, LocalJob
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import Examples, LocalJob, Vector
 from covertfl.schemes.decoys.decoy import DecoyView, UpdateRule, move_by
 
 SEEDS = 2**63  # upper limit of the seeds of jobs

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from covertfl.kernels.job import Examples, Labels, LocalJob, Loss
-from covertfl.kernels.weights import Float32Array, Vector
+from covertfl.kernels.job import Examples, Float32Array, Labels, LocalJob, Loss, Vector
 from covertfl.schemes.decoys.decoy import DecoyView, UpdateRule, move_by
 from covertfl.schemes.decoys.public import draw_job_seed, draw_rows
 from covertfl.tasks.task import TrainingTask

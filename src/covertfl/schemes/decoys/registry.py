@@ -12,8 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from covertfl.errors import InvalidInput
-from covertfl.kernels.job import LocalJob, LocalOptimizer
-from covertfl.kernels.weights import Vector
+from covertfl.kernels.job import LocalJob, LocalOptimizer, Vector
 from covertfl.plugins import PlugIns, explaining
 from covertfl.schemes.decoys.adversarial import AdversarialDecoy
 from covertfl.schemes.decoys.decoy import Decoy, DecoyView, UpdateRule

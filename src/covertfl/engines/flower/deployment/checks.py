@@ -81,8 +81,7 @@ def holding_run(path: Path) -> Iterator[bool]:
 
 def count_model_bytes(settings: RunSettings) -> int:
     """Return the size of the arrays of a built-in task's model."""
-    from covertfl.kernels.autograd.module import describe_layout
-    from covertfl.kernels.generator import isolate_generator
+    from covertfl.kernels.autograd.module import describe_layout, isolate_generator
 
     with isolate_generator():
         model = find_task(settings).make_model()

@@ -99,7 +99,7 @@ _HOMES = {
     "kernels.job": "Examples",
     "models.load": "Model Predictions load_model",
     "runs.train": "RunProgress",
-    "runs.summary": "RunSummary",
+    "runs.files": "RunSummary",
     "solvers.minority": "solve_minority",
     "tasks.task": "TrainingTask",
 }

@@ -1,4 +1,4 @@
-"""Plug-ins: decoys, eavesdroppers and tasks from outside the package, by name.
+"""Plug-ins: schemes, decoys, eavesdroppers and tasks from outside the package, by name.
 
 A name is that of an entry point of an installed package, or `module:attribute`, where the module
 may also be a file in the working directory.  Loading a plug-in runs its code.

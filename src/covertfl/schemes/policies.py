@@ -300,7 +300,7 @@ def make_run_policy(section: PolicySection, problem: Problem, *, seed: int) -> R
         return RunPolicy(_read_fitting_policy(str(section.path), problem))
     if section.kind == "spga":
         is_live = section.refresh is not None
-        return RunPolicy(make_cautious_policy(problem) if is_live else _search(problem, seed))
+        return RunPolicy(make_cautious_policy(problem) if is_live else search_policy(problem, seed))
     if section.kind == "optimal":
         return RunPolicy(solve_exactly(problem))
     if section.kind in ("random", "minority"):
@@ -333,7 +333,7 @@ def _make_for_horizon(kind: str, problem: Problem) -> RunPolicy:
     return RunPolicy(solve_minority(problem).policy)
 
 
-def _search(problem: Problem, seed: int) -> Policy:
+def search_policy(problem: Problem, seed: int) -> Policy:
     """Search with the structured policy gradient (Algorithm 1 of the paper) on a simulator."""
     from covertfl.solvers.spga.score import tabulate_run
     from covertfl.solvers.spga.search import solve_spga

@@ -220,14 +220,12 @@ class Aggregator(Protocol):
     """Turns replies to a trajectory into its move; one of an engine may remember earlier moves.
 
     Each trajectory that moves by itself has a `slot`, from 0, with a memory of its own.
-
-    Parameters
-    ----------
-    is_steady : whether clients could measure how long the server works, which must then be constant
     """
 
     @property
-    def is_steady(self) -> bool: ...  # noqa: D102
+    def is_steady(self) -> bool:
+        """Whether clients could measure how long the server works, which must then be constant."""
+        ...
 
     def start(self, weights: Vector) -> ServerMemory | None:
         """Return the memory that `finish` needs before the first move, None if it needs none."""

@@ -28,14 +28,13 @@ def _make_adversarial(task: TrainingTask, batch_size: int, rule: UpdateRule) -> 
     return AdversarialDecoy(task.public, task.loss, batch_size, rule, first_moves=moves)
 
 
-REPLICA = "replica"  # of exchangeable policies; the run makes all replicas together
 DECOYS: Mapping[str, Callable[[TrainingTask, int, UpdateRule], Decoy]] = {
     "random": RandomDecoy,
     "mirrored": lambda task, batch_size, rule: MirroredDecoy(rule),
     "public": lambda task, batch_size, rule: PublicDecoy(task.public, batch_size, rule),
     "adversarial": _make_adversarial,
 }
-DECOY_PLUG_INS = PlugIns("decoy", "covertfl.decoys", DECOYS, reserved=(REPLICA,))
+DECOY_PLUG_INS = PlugIns("decoy", "covertfl.decoys", DECOYS)
 
 
 def make_decoy(

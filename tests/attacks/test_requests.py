@@ -245,3 +245,47 @@ def test_it_would_where_data_change_at_once(
     right, split = count_right(tmp_path, PLANS[kind], RUNS, federation={"acceptance": "model"})
     guessed = (RUNS - split) / 2
     assert split >= RUNS / 4 and right - guessed >= 0.8 * split
+
+
+# --- an exact purge under a decoy -----------------------------------------------------------------
+
+DECOY: dict[str, Any] = merge(SERVICE, {"federation": {"acceptance": "model"}})
+LAST = 60
+
+
+def compare_jumps(folder: Path, at: int) -> float:
+    """Return how right a listener is who names the trajectory that jumps further at a round.
+
+    It compares what it was sent of each last before the round and first from it on.
+    """
+    transcript, seen = PublicTranscript(folder / "public"), dict[int, list[FloatArray]]()
+    for sent, record in zip(transcript.records, read_rounds(folder), strict=True):
+        arrays = sorted(transcript.read_weights(sent.weights).items())
+        weights = np.concatenate([part.ravel() for _, part in arrays]).astype(np.float64)
+        known = seen.setdefault(record["trajectory"], [])
+        known[:] = [weights] if record["round"] < at else [*known, weights][:2]
+    jumps = {
+        number: float(np.linalg.norm(known[1] - known[0]))
+        for number, known in seen.items()
+        if len(known) == 2
+    }
+    if len(jumps) < 2:
+        return 0.5
+    return float(jumps[0] > jumps[1])
+
+
+def test_an_exact_purge_shows_which_trajectory_is_true(
+    tmp_path: Path, record_property: Any
+) -> None:
+    """The owner's model is where it would be without the rows; a decoy has never had them."""
+    runs, right = choose_runs(), 0.0
+    for seed in range(runs):
+        at = 30 + int(np.random.default_rng([8, seed]).integers(10))
+        asked: dict[int, list[Any]] = {
+            1: [{"kind": "shift", "updates": 6}],
+            at: [{"kind": "purge", "clients": [0, 1, 2], "exact": True, "updates": 2}],
+        }
+        play_service(tmp_path / str(seed), asked, LAST, base=DECOY, seed=seed)
+        right += compare_jumps(tmp_path / str(seed), at)
+    record_property("open: exact purge, the larger jump", f"{right:g} of {runs}")
+    assert right > 0.8 * runs  # what docs/threat_model.md says is open is open

@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "auditing": "files seeding intervals decision evaluation kernels tasks schemes runs training "
     "eavesdroppers",
     "display": "files solvers fitting planning runs auditing",
-    "report": "files schemes runs",
+    "report": "files runs",
     "api": "files decision solvers fitting planning tasks schemes runs training eavesdroppers "
     "auditing display report",
     "models": "files kernels tasks runs api",

@@ -77,4 +77,4 @@ def find_wait_limit(run: RunRecords) -> float | None:
 
 def find_guess(run: RunRecords) -> float:
     """Return the probability of naming the true trajectory by a uniform guess."""
-    return 1.0 / run.scheme.trajectories
+    return 1.0 / run.trajectories

@@ -7,16 +7,13 @@ been kept.  What could not be read is noted, and the page shows the note.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from covertfl.errors import CovertflError, InvalidInput
+from covertfl.errors import InvalidInput
 from covertfl.files.text import is_number, parse_toml, read_object, read_text, require_format
 from covertfl.runs.files import SETTINGS, SUMMARY, check_values, read_lines
-from covertfl.schemes.registry import DEFAULT, find_scheme
 
 AUDIT = "audit.json"
 Audit = Mapping[str, Any]
@@ -128,14 +125,6 @@ def _find_wrong(record: Mapping[str, Any], checks: Checks) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class SchemeWords:
-    """What a run's scheme is called, by words, and the number of its trajectories."""
-
-    words: Mapping[str, str] = field(default_factory=dict)
-    trajectories: int = 2
-
-
 @dataclass(frozen=True, eq=False)
 class RunRecords:
     """The result files of one run.
@@ -148,7 +137,6 @@ class RunRecords:
     metrics, rounds, updates : records of metrics.jsonl, private/rounds.jsonl and
         private/updates.jsonl, empty if the files are missing
     notes : sentences about what is missing or cannot be read
-    scheme : what the run's scheme is called
     """
 
     name: str
@@ -159,12 +147,29 @@ class RunRecords:
     rounds: Sequence[Mapping[str, Any]]
     updates: Sequence[Mapping[str, Any]]
     notes: Sequence[str] = ()
-    scheme: SchemeWords = field(default_factory=SchemeWords)
 
     @property
     def is_public_only(self) -> bool:
         """Return whether only the record of what clients received is available."""
         return self.settings is None and self.summary is None and not (self.metrics or self.rounds)
+
+    @property
+    def scheme_words(self) -> dict[str, str]:
+        """What the run's scheme is called, and the kinds of its parts, by section."""
+        tables, name = self.settings or {}, self.setting("scheme")
+        kinds = {
+            key: table["kind"]
+            for key, table in tables.items()
+            if key != "engine" and _has_kind(table)  # who answers is no part of it
+        }
+        return {**({"scheme": str(name)} if name else {}), **kinds}
+
+    @property
+    def trajectories(self) -> int:
+        """Number of trajectories: what a section of the run file says, two where none does."""
+        tables = [table for table in (self.settings or {}).values() if isinstance(table, Mapping)]
+        found = [table["trajectories"] for table in tables if is_count(table.get("trajectories"))]
+        return max(found[0], 1) if found else 2
 
     def setting(self, *keys: str) -> Any:
         """Return one setting by its section and key, None if it is missing."""
@@ -172,6 +177,10 @@ class RunRecords:
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
         return value
+
+
+def _has_kind(table: object) -> bool:
+    return isinstance(table, Mapping) and isinstance(table.get("kind"), str)
 
 
 def read_run_records(path: Path) -> RunRecords:
@@ -187,7 +196,6 @@ def read_run_records(path: Path) -> RunRecords:
     return RunRecords(
         name=path.name,
         settings=settings,
-        scheme=_find_scheme(settings),
         summary=summary,
         queries=len(_read_records(public / "rounds.jsonl", PUBLIC, notes)),
         metrics=_read_records(path / "metrics.jsonl", METRICS, notes),
@@ -195,20 +203,6 @@ def read_run_records(path: Path) -> RunRecords:
         updates=_read_records(path / "private" / "updates.jsonl", UPDATES, notes),
         notes=tuple(notes),
     )
-
-
-def _find_scheme(settings: Mapping[str, Any] | None) -> SchemeWords:
-    """Return what the scheme of a run is called; nothing is known of one that cannot be read."""
-    if settings is None:
-        return SchemeWords()
-    name = settings.get("scheme", DEFAULT)
-    try:
-        kind = find_scheme(str(name))
-        sections = kind.sections.items()
-        parts = {key: model.model_validate(settings.get(key, {})) for key, model in sections}
-    except (CovertflError, ValidationError):
-        return SchemeWords()
-    return SchemeWords({"scheme": name, **kind.name_parts(parts)}, kind.count_trajectories(parts))
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:

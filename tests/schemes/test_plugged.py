@@ -27,6 +27,7 @@ from tests.support.small_runs import (
     run_small,
     stop_after,
 )
+from tests.support.still_scheme import UNWANTED
 
 STILL: dict[str, Any] = {"scheme": "tests.support.still_scheme:Still", "still": {"depth": 3}}
 FLOWER: dict[str, Any] = {"engine": {"kind": "flower", "mode": "in-process"}}
@@ -54,6 +55,14 @@ def test_clients_are_sent_zeros_alone_and_both_engines_agree(tmp_path: Path) -> 
     one, other = (read_folder(tmp_path / engine) for engine in ENGINES)
     for name in ("public/rounds.jsonl", "private/rounds.jsonl", "metrics.jsonl"):
         assert one[name] == other[name]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_it_refuses_replies(tmp_path: Path, engine: str) -> None:
+    summary = run_small(tmp_path / "run", **STILL, **ENGINES[engine])
+    refused = [entry for record in read_rounds(tmp_path / "run") for entry in record["rejected"]]
+    assert refused and all(entry == [UNWANTED, "unwanted"] for entry in refused)
+    assert summary.rejected_by_reason == {"unwanted": len(refused)}
 
 
 def test_it_is_audited(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covertfl.auditing.means import find_scheme
+from covertfl.auditing.means import find_known_scheme
 from covertfl.decision.problem import QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
 from covertfl.eavesdroppers.likelihood import LikelihoodEavesdropper
@@ -120,7 +120,7 @@ def test_drift_is_warned_of_once_and_a_refit_promises_the_wait_of_the_new_load(
 
 def audit_rounds(federation: Any, trajectories: list[int]) -> list[dict[str, float]]:
     """Return the beliefs in the truth after each round, by the eavesdroppers of the audit."""
-    means = Means(scheme=find_scheme(federation))
+    means = Means(scheme=find_known_scheme(federation))
     heard = {"counting": MajorityEavesdropper(means), "scheme": LikelihoodEavesdropper(means)}
     order = list(dict.fromkeys(trajectories))
     found = []

@@ -11,7 +11,7 @@ import numpy as np
 from covertfl.decision.policy import GreedyPolicy, Observation
 from covertfl.files.text import Section
 from covertfl.kernels.job import Vector
-from covertfl.schemes.replies import Aggregator
+from covertfl.schemes.replies import Aggregator, Reply
 from covertfl.schemes.scheme import (
     Learning,
     Outcome,
@@ -23,6 +23,7 @@ from covertfl.schemes.scheme import (
     Step,
 )
 
+UNWANTED = 2  # client whose replies are refused
 Models = tuple[Vector, Vector]  # the owner's, and zeros
 
 
@@ -63,6 +64,9 @@ class Still(Scheme):
     ) -> Learning:
         return Step(state, outcome.accepted)
         yield
+
+    def fault(self, query: Query, reply: Reply) -> str | None:
+        return super().fault(query, reply) or ("unwanted" if reply.client == UNWANTED else None)
 
     def pack(self, state: Models) -> Packed:
         return Packed({"true": state[0]})

@@ -18,7 +18,7 @@ from covertfl.tasks.public_map import compute_public_map
 from covertfl.tasks.task import TrainingTask
 
 
-def find_scheme(federation: Federation) -> KnownScheme:
+def find_known_scheme(federation: Federation) -> KnownScheme:
     """Return what an eavesdropper that knows the scheme knows of a run."""
     known = federation.scheme.describe()
     return KnownScheme(
@@ -35,7 +35,9 @@ def find_means(federation: Federation, private: Sequence[Mapping[str, Any]] = ()
     """
     task, settings = federation.task, federation.settings
     known = Means(
-        scheme=find_scheme(federation), trajectories=settings.num_trajectories, seed=settings.seed
+        scheme=find_known_scheme(federation),
+        trajectories=settings.num_trajectories,
+        seed=settings.seed,
     )
     batch_size = settings.sections.federation.batch_size
     batches = max(len(task.clients[SPY]) // batch_size, 1)

@@ -264,7 +264,7 @@ def explain_finishing(rows: Sequence[Row]) -> str:
 def _split(rows: Sequence[Row]) -> tuple[list[Row], list[Row], list[Row]]:
     """Return the rows that hide nothing, those of the paper's scheme, and those of replicas."""
     plain = [row for row in rows if row["policy"] == "greedy"]
-    replicas = [row for row in rows if row["scheme"] == "exchangeable"]
+    replicas = [row for row in rows if row["policy"] is None]
     return plain, [row for row in rows if row not in [*plain, *replicas]], replicas
 
 

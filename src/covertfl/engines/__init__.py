@@ -1,5 +1,1 @@
-"""Who answers the queries.
-
-- `simulated`: `run_together`, which trains the clients of all runs in one process
-- `flower`: the engine on a Flower grid
-"""
+"""Who answers the queries besides simulated clients: `flower`, the engine on a Flower grid."""

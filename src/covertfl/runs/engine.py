@@ -7,7 +7,7 @@ one with real clients sends them queries and waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ Returned = TypeVar("Returned")
 
 @dataclass(frozen=True, eq=False)
 class ClientWork:
-    """A query to simulated clients; what they receive depends on the secret by the weights alone.
+    """A query to simulated clients, who receive nothing that depends on the secret but the weights.
 
     Parameters
     ----------
@@ -36,6 +36,7 @@ class ClientWork:
     clients : the data that they hold
     fault : returns why a reply is refused, None if it is not
     needed : whether replies are used; otherwise the work may be skipped
+    judge : what decides which replies are refused, the same for runs that share them
     """
 
     round: int
@@ -44,6 +45,7 @@ class ClientWork:
     clients: Clients
     fault: Callable[[Any], str | None]
     needed: bool = True
+    judge: Hashable = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,8 @@ class Engine(Protocol):
 
         Parameters
         ----------
-        in_sight : whether clients see it if weights are new; otherwise the work is always the same
+        in_sight : whether clients can tell anyway that weights are new; if not, the work is always
+            the same
         """
         ...
 

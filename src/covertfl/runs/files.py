@@ -154,7 +154,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 def read_rounds(folder: Path, *, states: int, trajectories: int) -> Iterator[dict[str, Any]]:
     """Yield the private records of a run's rounds, with all that is used of them checked.
 
-    Clients and batches are lists, also where they were written in a shorter form (`compact`).
+    Clients and batches are lists, also where they were written in a shorter form.
 
     Parameters
     ----------

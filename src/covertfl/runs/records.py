@@ -196,7 +196,8 @@ def record_round(federation: Federation, records: Records, played: PlayedRound) 
     weights = records.write_weights(federation.layout, played.query.payload)
     public = {"round": after.round, "client": None, "weights": weights}
     records.append(SENT, public)
-    records.append(ROUNDS, describe_round(played, weights))
+    is_service = federation.settings.sections.service is not None
+    records.append(ROUNDS, describe_round(played, weights, is_service=is_service))
     if played.done is not None:
         records.append(UPDATES, asdict(played.done))
     records.append(
@@ -212,12 +213,14 @@ def record_round(federation: Federation, records: Records, played: PlayedRound) 
     seal_state(federation, records, after)
 
 
-def describe_round(played: PlayedRound, weights: str) -> dict[str, Any]:
-    """Return the private record of a round; `weights` names the file of those that were sent."""
+def describe_round(played: PlayedRound, weights: str, *, is_service: bool) -> dict[str, Any]:
+    """Return the private record of a round; `weights` names the file of those that were sent.
+
+    That of a service says if clients hold data as of an earlier round (`RunState.data`).
+    """
     before, after, outcome = played.before, played.after, played.outcome
     query, observation = played.query, played.query.seen
-    # Of a service whose clients hold data of an earlier round (`RunState.data`).
-    data = {"data": after.data} if 0 < after.data < after.round else {}
+    data = {"data": after.data} if is_service and after.data != after.round else {}
     return {
         "round": after.round,
         "oracle_state": query.oracle_state,

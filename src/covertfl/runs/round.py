@@ -274,10 +274,9 @@ def _close_round(
     """Serve and fill the queue, charge the costs and score the models after a round."""
     state, problem, number = begun.state, federation.problem, query.round
     queue, done = state.queue, None
+    loss = _judge(federation, state, step)
     if step.updates and queue.backlog > 0:
-        model = federation.scheme.models(step.state)[0]
-        judged = federation.validation.measure_loss(model) if queue.needs_loss else None
-        queue, done = queue.serve(number, judged)
+        queue, done = queue.serve(number, loss)
     if begun.joining is not None:
         queue = queue.join(begun.joining)
     else:
@@ -303,6 +302,21 @@ def _close_round(
     return PlayedRound(state, after, query, arrival, outcome, costs, done)
 
 
+def _hides_moves(federation: Federation) -> bool:
+    """Return whether clients could tell from the time that a round takes what has moved."""
+    return federation.engine.aggregator.is_steady and not federation.scheme.moves_in_sight
+
+
+def _judge(federation: Federation, state: RunState, step: Step) -> float | None:
+    """Return the loss by which the update of a round is judged, None if none is needed.
+
+    It is found in every round in which it might be needed, if time could tell.
+    """
+    if not (state.queue.needs_loss and (step.updates or _hides_moves(federation))):
+        return None
+    return federation.validation.measure_loss(federation.scheme.models(step.state)[0])
+
+
 def _rescore(
     federation: Federation, state: RunState, step: Step
 ) -> Generator[Work, Any, tuple[float, ...]]:
@@ -310,8 +324,7 @@ def _rescore(
 
     Unmoved ones keep their score, unless clients could tell from the time it takes what has moved.
     """
-    scheme = federation.scheme
-    is_always = federation.engine.aggregator.is_steady and not scheme.moves_in_sight
+    scheme, is_always = federation.scheme, _hides_moves(federation)
     models = zip(scheme.models(state.scheme), scheme.models(step.state), strict=True)
     found = []
     for known, (old, new) in zip(state.scores, models, strict=True):

@@ -319,11 +319,11 @@ def _validate(content: Mapping[str, Any], name: str) -> RunSections:
             f"{name}: scheme must be {SCHEME_PLUG_INS.describe_names()}, got {shorten(scheme)}"
         )
     refuse_others(content, name, scheme)
-    model = find_model(find_scheme(scheme, f"{name}: scheme"))
+    kind = find_scheme(scheme, f"{name}: scheme")
     try:
-        return model.model_validate(content)
+        return find_model(kind).model_validate(content)
     except ValidationError as error:
-        raise InvalidInput(f"{name}: {_describe(error, content, model)}") from error
+        raise InvalidInput(f"{name}: {_describe(error, content, kind)}") from error
 
 
 # Sections that a resumed run may have others of.
@@ -333,7 +333,6 @@ CHOICES: Mapping[tuple[int | str, ...], str] = {
     ("task",): TASK_PLUG_INS.describe_names(),
     ("keep",): '"all", "hashes" or a number of rounds, at least 1',
     ("data", "split"): '"iid" or { dirichlet = a positive number }',
-    ("decoy", "gated"): 'true, false or "matched"',
 }
 
 
@@ -488,15 +487,16 @@ def is_preset_name(source: str) -> bool:
     return source in list_presets()
 
 
-def _describe(error: ValidationError, content: Mapping[str, Any], model: type[RunSections]) -> str:
+def _describe(error: ValidationError, content: Mapping[str, Any], scheme: type[Scheme]) -> str:
     """Describe all misspelt keys, or else one mistake; a misspelt key may be the missing one."""
-    unknown = [location for location in list_unknown(error) if location[:2] not in CHOICES]
+    model, choices = find_model(scheme), {**CHOICES, **scheme.choices}
+    unknown = [location for location in list_unknown(error) if location[:2] not in choices]
     if unknown:
         given = {key: content[key] for key in PROBLEM_SECTIONS if key in content}
         return describe_unknown_keys(
             [*unknown, *find_unknown_keys(given)], partial(_list_keys, model)
         )
-    return describe_mistake(error, model, CHOICES)
+    return describe_mistake(error, model, choices)
 
 
 def _list_keys(model: type[RunSections], place: Location) -> list[str]:

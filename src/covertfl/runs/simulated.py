@@ -63,7 +63,15 @@ class SimulatedEngine:
         attendance = self.draw_clients(query, clients)
         is_needed, fault = query.needs_replies, partial(scheme.fault, query)
         sifted: SiftedReplies
-        sifted = yield ClientWork(query.round, query.payload, attendance, clients, fault, is_needed)
+        sifted = yield ClientWork(
+            query.round,
+            query.payload,
+            attendance,
+            clients,
+            fault,
+            is_needed,
+            judge=type(scheme).fault,
+        )
         examples = sifted.total if is_needed else self.count_examples(attendance, clients)
         number = len(sifted.clients) if is_needed else np.count_nonzero(attendance.batches)
         has_quorum = self.acceptance.has_quorum(int(number))
@@ -161,7 +169,7 @@ def _describe(run: Federation, work: Work) -> Hashable:
     here, section, task = work.attendance, sections.federation, work.clients.task
     return (
         *(kernel, id(task.train), id(task.clients), run.settings.seed, sections.data.balance),
-        *(section.batch_size, section.algorithm, section.mark, work.round, work.needed),
+        *(section.batch_size, section.algorithm, section.mark, work.round, work.needed, work.judge),
         *(here.clients.tobytes(), here.batches.tobytes()),
     )
 

@@ -83,7 +83,7 @@ from covertfl.tasks.task import TrainingTask
 
 SIZES = (2, 4, 8)  # numbers of trajectories
 PENDING = "generation-pending"  # name of the average that waits, in a checkpoint
-SHOWN = (2, 4)  # numbers of trajectories that a comparison of all schemes shows
+COMPARED = (2, 4)  # numbers of trajectories that a comparison of all schemes shows
 COMPLETION = 0.95  # probability with which its runs finish all updates
 
 # --- levels --------------------------------------------------------------------------------------
@@ -266,9 +266,10 @@ class Generation:
     @classmethod
     def unpack(cls, packed: Packed) -> Generation:
         """Return the generation of a checkpoint."""
-        facts = dict(packed.facts)
-        is_absent = "pending" in facts.pop("absent")
-        return cls(**facts, pending=None if is_absent else packed.arrays[PENDING])
+        facts = packed.facts
+        pending = None if "pending" in facts["absent"] else packed.arrays[PENDING]
+        number, place = read_count(facts, "number"), read_count(facts, "place")
+        return cls(number, place, bool(facts["is_owed"]), pending)
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,7 +351,7 @@ class Exchangeable(Scheme):
         if not isinstance(problem, FiniteHorizon):
             return []
         found = []
-        for size in SHOWN:
+        for size in COMPARED:
             accepted, content = size * problem.updates, {"exchangeable": {"trajectories": size}}
             needed = find_rounds_for_accepted(problem.oracle, accepted, (COMPLETION,))[COMPLETION]
             if needed is not None:
@@ -535,7 +536,7 @@ class Exchangeable(Scheme):
         """Return the true weights and the place in the generation; images are made from them."""
         arrays = {"true": state.true}
         if state.sent[0] is not state.true:
-            arrays["shown"] = state.sent[0]
+            arrays["sent"] = state.sent[0]
         generation, memory = state.generation.pack(state.true), pack_memory(state.memory)
         facts = {
             "updates": state.updates,
@@ -559,7 +560,7 @@ class Exchangeable(Scheme):
                 "secret of the federation, or its public set, has changed since the run began"
             )
         weights = self.replicas.show(arrays["true"])
-        sent = self.replicas.show(arrays["shown"]) if "shown" in arrays else weights
+        sent = self.replicas.show(arrays["sent"]) if "sent" in arrays else weights
         generation = Generation.unpack(Packed(arrays, facts["generation"]))
         updates = read_count(facts, "updates")
         return Orbit(weights, sent, updates, unpack_memory(packed), generation)

@@ -70,8 +70,8 @@ from covertfl.seeding import Stream, draw_seed, make_generator
 FIRST_QUERIES, FIRST_MOVES = 2.0, 1.5
 TRUTH, DECOY = 0, 1  # trajectories
 # Policies that a comparison of all schemes shows.
-SHOWN: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
-SHOWN_IN_QUEUES = SHOWN[:2]  # the others need a horizon
+COMPARED: tuple[PolicyKind, ...] = ("greedy", "optimal", "minority", "random")
+COMPARED_IN_QUEUES = COMPARED[:2]  # the others need a horizon
 NOTHING: Float32Array = np.empty((0, 0), dtype=np.float32)
 
 
@@ -120,6 +120,9 @@ class Scheduled(Scheme):
         "policy": PolicySection,
         "decoy": DecoySection,
     }
+    choices: ClassVar[Mapping[tuple[int | str, ...], str]] = {
+        ("decoy", "gated"): 'true, false or "matched"'
+    }
     slots: ClassVar[int] = 2
 
     # --- from the run file --------------------------------------------------------------------
@@ -158,7 +161,7 @@ class Scheduled(Scheme):
     @classmethod
     def list_variants(cls, problem: Problem) -> list[Variant]:
         """Return every policy that the problem admits with every decoy."""
-        policies = SHOWN if isinstance(problem, FiniteHorizon) else SHOWN_IN_QUEUES
+        policies = COMPARED if isinstance(problem, FiniteHorizon) else COMPARED_IN_QUEUES
         return [
             Variant(
                 f"{policy}-{decoy}",

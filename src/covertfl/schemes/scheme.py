@@ -8,8 +8,8 @@ A round of a run (`runs.round`) is the same for every scheme:
 
 A scheme is a frozen object that its class makes from a `Setup`.  A run keeps its state, packs it
 into checkpoints and hands it back.  Whatever is secret is drawn from the triple
-(hidden seed, stream, round), so that an interrupted round is repeated as it was.  `ask` is the only
-method that may depend on the secret in what clients see.
+(hidden seed, stream, round), so that an interrupted round is repeated as it was.  What clients see
+may depend on the secret only through `ask`.
 
 To add a scheme, derive a class from `Scheme`, enter it in `registry` and describe its section of
 the run file in `sections`.  A run file may also name a class elsewhere: scheme = "module:Class".
@@ -157,7 +157,7 @@ class Jobs:
     Parameters
     ----------
     plan : returns the jobs
-    weights : that determine the jobs; empty where the jobs are not for other runs, too
+    weights : that determine the jobs; empty if no other run can share them
     origin : what determines the jobs and their results beside the weights
     """
 
@@ -296,8 +296,10 @@ class Scheme(ABC):
     Attributes
     ----------
     sections : its sections of the run file, by name
+    choices : what keys of them allow that take values of different types, by section and key
     maps_inputs : whether the public map stands in front of the model
-    is_tied : whether its secrets belong to clients' data, so that runs on other data differ
+    is_tied : whether its secrets belong to the clients' data: a federation then keeps them in a
+        file, and runs over other data have others
     slots : trajectories that move by themselves, each with a memory of the engine's
     holds_attempts : whether an attempt may be kept in a later round than its own
     moves_in_sight : whether all that is shown moves in the same rounds, which clients see
@@ -305,6 +307,7 @@ class Scheme(ABC):
     """
 
     sections: ClassVar[Mapping[str, type[Section]]] = {}
+    choices: ClassVar[Mapping[tuple[int | str, ...], str]] = {}
     maps_inputs: ClassVar[bool] = False
     is_tied: ClassVar[bool] = False
     slots: ClassVar[int] = 1
@@ -445,7 +448,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def pack(self, state: State) -> Packed:
-        """Return what a checkpoint keeps of a state, of a size that tells nothing of it.
+        """Return what a checkpoint keeps of a state, as much in every round.
 
         The owner's model is the array "true".
         """

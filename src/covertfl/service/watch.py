@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from covertfl.auditing.means import find_scheme
+from covertfl.auditing.means import find_known_scheme
 from covertfl.decision.policy import QueueTable
 from covertfl.decision.problem import QueueProblem
 from covertfl.eavesdroppers.eavesdropper import Means, SeenQuery
@@ -199,7 +199,7 @@ class Beliefs:
     """
 
     def __init__(self, federation: Federation, records: Iterable[Mapping[str, Any]]) -> None:
-        means = Means(scheme=find_scheme(federation))
+        means = Means(scheme=find_known_scheme(federation))
         self._counting, self._scheme = MajorityEavesdropper(means), LikelihoodEavesdropper(means)
         self._places: dict[int, int] = {}
         self.trajectories = federation.settings.num_trajectories

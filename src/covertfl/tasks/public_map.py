@@ -6,7 +6,7 @@ there are more than two.  The map comes from public data alone, is given to ever
 model, and is part of an exported model.
 
 Flipping the sign of an axis of the mapped inputs leaves the mean (zero) and the covariance of the
-public majority class exactly as they are.  That is what the decoy `replica` uses.
+public majority class exactly as they are.  That is what exchangeable replicas use.
 """
 
 from __future__ import annotations

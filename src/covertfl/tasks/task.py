@@ -131,7 +131,7 @@ class TrainingTask:
     classes : names of the classes, empty if they have none
     inputs : what the features were made of, recorded with the trained model
     is_balanced : whether it is public that all classes are equally frequent, so that clients need
-        not balance their own (`training_rows.draw_rows`)
+        not balance their own (`data.draw_rows`)
     """
 
     name: str
@@ -180,7 +180,7 @@ class DataSection(Section):
     seed : of the division into clients', public and validation data, by default the run's own; runs
         with the same one have the same federation
     map : whether all inputs pass the public map (`public_map`)
-    balance : whether clients train on their classes equally often (`training_rows`)
+    balance : whether clients train on their classes equally often (`data.draw_rows`)
     """
 
     split: Literal["iid"] | DirichletSplit = "iid"

@@ -1,9 +1,10 @@
 """How the rounds of a run are carried over Flower's messages, nodes and apps.
 
 The only package that imports flwr; `covertfl.flower` is its front for users.  Start with `strategy`
-(`CovertStrategy`, which makes any Flower strategy covert) and `carrier`, which carries out the work
-of a run over a grid.  `messages`, `array_form`, `exchange` and `gathering` are the way of a query
-and its replies; `grid`, `simulation` and `deployment` are the three places where nodes can be.
+(`CovertStrategy`, which makes any Flower strategy covert) and `engine`, which answers the queries
+of a run; `carrier` carries them over a grid.  `messages`, `array_form`, `exchange` and `gathering`
+are the way of a query and its replies; `grid`, `simulation` and `deployment` are the three places
+where nodes can be.
 """
 
 import os

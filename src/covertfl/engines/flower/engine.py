@@ -34,19 +34,20 @@ from covertfl.schemes.replies import (
     is_finite,
     sift_replies,
 )
-from covertfl.schemes.scheme import Outcome, Packed, Query, Reading, Scheme
+from covertfl.schemes.scheme import Outcome, Packed, Query, Scheme
 from covertfl.seeding import Stream, make_generator
 
 
-def choose_keeping(inner: InnerStrategies | None, reading: Reading) -> Keeping:
+def choose_keeping(inner: InnerStrategies | None, scheme: Scheme) -> Keeping:
     """Return what must be kept of replies, which does not depend on what was sent.
 
-    Their mean is enough, unless the scheme needs more or the wrapped strategy may use them in
-    another way.
+    Their mean is enough, unless the scheme needs more, checks replies itself, or the wrapped
+    strategy may use them in another way.
     """
-    if reading == "mean" and (inner is None or inner.takes_mean):
+    needs_values = scheme.reading == "values" or type(scheme).fault is not Scheme.fault
+    if scheme.reading == "mean" and not needs_values and (inner is None or inner.takes_mean):
         return "mean"
-    return "vectors" if inner is None or reading == "values" else "messages"
+    return "vectors" if inner is None or needs_values else "messages"
 
 
 @dataclass(frozen=True, eq=False)

@@ -244,7 +244,7 @@ def _connect(
     if checkpoint is not None:
         claims.recall(checkpoint.facts.get("kept", {}))
     inner = _wrap(given, federation, form, most, checkpoint)
-    keeping = choose_keeping(inner, federation.scheme.reading)
+    keeping = choose_keeping(inner, federation.scheme)
     gathered = Gathered(keeping, form.layout.size, claims, has_strategy=inner is not None)
     clock = _make_clock(federation.settings, start.grid, given.folder)
     section, simulated = federation.settings.sections.federation, federation.engine

@@ -5,7 +5,7 @@
 Each file has the attacks that an attacker in one place can make, one for each heading in it; words
 choose files whose names contain one of them.  A statistical attack notes how often it was right
 (`tests/support/attacks.py: require_guess`).  --write puts the table, with the date, into
-docs/threat_model.md.  Exit status 1 if an attack succeeds.
+docs/threat_model.md; with words into a block of their name.  Exit status 1 if an attack succeeds.
 """
 
 from __future__ import annotations
@@ -90,6 +90,17 @@ def describe_attack(title: str, cases: Sequence[Case]) -> list[str]:
     return [title, state, tests, "; ".join(shares)]
 
 
+def write_table(table: str, words: Sequence[str], seeds: int) -> None:
+    """Write the table of all attacks, or of those that words choose, into its block."""
+    command = "make attack" if not words else f"python benchmarks/run_attacks.py {' '.join(words)}"
+    made = (
+        f"{describe_date(command)}, {seeds} seeds where an attack is statistical "
+        "(share of right guesses with 99.9% interval)."
+    )
+    name = " ".join(("attacks", *words))
+    write_block(DOCUMENTS / "threat_model.md", name, f"{made}\n\n{table}")
+
+
 def main() -> int:
     """Run the attacks and print, or write, the table."""
     parser = argparse.ArgumentParser(description="run the attacks with many seeds")
@@ -106,11 +117,7 @@ def main() -> int:
     table = render_table(("attack", "outcome", "tests", "right guesses"), rows, left=2)
     print(table)
     if asked.write:
-        made = (
-            f"{describe_date('make attack')}, {asked.seeds} seeds where an attack is statistical "
-            "(share of right guesses with 99.9% interval)."
-        )
-        write_block(DOCUMENTS / "threat_model.md", "attacks", f"{made}\n\n{table}")
+        write_table(table, asked.words, asked.seeds)
     return int(any(row[1].startswith("SUCCEEDS") for row in rows))
 
 

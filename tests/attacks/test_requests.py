@@ -123,9 +123,6 @@ def play(folder: Path, plan: Plan, seed: int, **changes: Any) -> int:
     return at
 
 
-# --- what a listener computes ---------------------------------------------------------------------
-
-
 def read_queries(folder: Path) -> Iterator[tuple[int, FloatArray]]:
     """Yield the trajectory of each query and its biases, which no reflection touches.
 
@@ -187,7 +184,7 @@ def count_right(tmp_path: Path, plan: Plan, runs: int, **changes: Any) -> tuple[
     return sum(known) + (runs - len(known)) / size, len(known)
 
 
-# --- the attack -----------------------------------------------------------------------------------
+# --- the move of a generation that a request splits -----------------------------------------------
 
 # On Flower clients hold their own data, and states are by the number of nodes that are connected.
 ON_FLOWER: dict[str, Any] = merge(

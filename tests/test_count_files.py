@@ -20,7 +20,5 @@ def test_functions_of_few_files_run_in_a_short_training() -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     listed = done.stdout.splitlines()
     found = re.fullmatch(r"train: functions of (\d+) files run", listed.pop())
-    assert found and {"runs/round.py", "schemes/scheduled.py", "kernels/exact_sum.py"} <= set(
-        listed
-    )
+    assert found and {"runs/round.py", "schemes/scheduled.py", "schemes/scheme.py"} <= set(listed)
     assert int(found[1]) == len(listed) <= MOST, done.stdout

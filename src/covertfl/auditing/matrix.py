@@ -39,7 +39,6 @@ PANELS = (
 class Cell:
     """One way to set a scheme up: its runs' settings but for the seed, and their folders."""
 
-    scheme: str
     variant: Variant
     settings: RunSettings
     folders: Sequence[Path]
@@ -102,7 +101,7 @@ def _list_cells(
             chosen = settings.with_scheme(scheme, variant.content)
             chosen = chosen if variant.rounds is None else chosen.with_rounds(variant.rounds)
             folders = [out / variant.name / f"seed-{number}" for number in range(seeds)]
-            cells.append(Cell(scheme, variant, chosen, folders))
+            cells.append(Cell(variant, chosen, folders))
     return cells
 
 
